@@ -5,7 +5,7 @@ What reads a source file by its syntax is `torchvet.source.model`'s; what one fa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchvet.finding import (
@@ -15,6 +15,7 @@ from torchvet.finding import (
     Edit,
     Finding,
     Holder,
+    HolderKind,
     Location,
     Measured,
     Related,
@@ -22,8 +23,22 @@ from torchvet.finding import (
     Severity,
     about,
 )
+from torchvet.recording import records
+from torchvet.rules.core import grading
 from torchvet.rules.core.base import Edits, Findings, Rule
-from torchvet.rules.core.fixing import calls_at, events_at
+from torchvet.rules.core.fixing import (
+    all_or_none,
+    calls_at,
+    events_at,
+    held,
+    may_be_tensor,
+    places_of,
+    recorded_source,
+    storing,
+    unit_of,
+    with_method,
+)
+from torchvet.rules.shared.number_format import count, ms, per_step, percent, size
 
 if TYPE_CHECKING:
     from torchvet.analysis.growth import Growth
@@ -36,13 +51,15 @@ if TYPE_CHECKING:
     from torchvet.source.model.steps import Effect, Step
     from torchvet.source.stores import Store
 else:
-    # Only signatures name these. `check` would read for nothing what recordings and snapshots are made of.
+    # Only signatures name these: they are no values. `check` would read for nothing what recordings are made of.
     Growth = Trace = RankRecording = Recording = Place = SnapshotMemory = Any
     SourceFile = Identity = Effect = Step = Store = Any
 
 __all__ = [
-    "NOTHING_MORE", "About", "DetailedFinding", "Edit", "Edits", "Effect", "Finding", "Findings", "Growth",
-    "Holder", "Identity", "Iterator", "Location", "Measured", "Place", "RankRecording", "Recording", "Related",
-    "Remedy", "Rule", "Sequence", "Severity", "SnapshotMemory", "SourceFile", "Step", "Store", "Trace", "about",
-    "calls_at", "events_at",
+    "NOTHING_MORE", "About", "Callable", "DetailedFinding", "Edit", "Edits", "Effect", "Finding", "Findings",
+    "Growth", "Holder", "HolderKind", "Identity", "Iterable", "Iterator", "Location", "Mapping", "Measured",
+    "Place", "RankRecording", "Recording", "Related", "Remedy", "Rule", "Sequence", "Severity", "SnapshotMemory",
+    "SourceFile", "Step", "Store", "Trace", "about", "all_or_none", "calls_at", "count", "events_at", "grading",
+    "held", "may_be_tensor", "ms", "per_step", "percent", "places_of", "recorded_source", "records", "size",
+    "storing", "unit_of", "with_method",
 ]  # fmt: skip

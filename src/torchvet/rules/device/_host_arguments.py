@@ -6,8 +6,7 @@ import ast
 import re
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, Unit, argument, given, targets_of, terminal, walk
-from torchvet.source.model.expressions import is_call, name_set, names_in, parents_in, target_names
+from torchvet.source import model
 
 _LENGTHS = re.compile(r"(^|_)(len|lens|lengths?|seqlens?|num_frames|n_frames)(_|$|\d)")
 _DEEPEST = 3
@@ -15,12 +14,12 @@ _NUMBERS = frozenset(("tolist", "item", "numpy", "size", "dim", "numel", "elemen
 """Methods that give numbers, or what is no tensor."""
 _SINGLE = frozenset(("max", "min", "sum", "amax", "amin", "prod", "all", "any", "argmax", "argmin"))
 """Without arguments these give a tensor without dimensions, which goes with every device."""
-_CARRYING = name_set(
+_CARRYING = model.name_set(
     "cpu long int float clamp clamp_min clamp_max clone detach contiguous sort argsort view reshape squeeze flatten "
     "add sub div floor mul"
 )
 """Methods whose result lives where their tensor does."""
-_READING = name_set(
+_READING = model.name_set(
     "len int float bool max min sum list tuple range zip enumerate print sorted isinstance str any all reversed repr"
 )
 """Functions of Python's own; of a tensor's rows they make numbers or tensors without dimensions."""
@@ -28,7 +27,7 @@ _GOING_ON = (ast.Tuple, ast.List, ast.IfExp, ast.BoolOp, ast.Slice, ast.keyword)
 _PACKING = "pack_padded_sequence"
 
 
-def taken_on_host(file: SourceFile, event: Event, argument: ast.expr) -> bool:
+def taken_on_host(file: SourceFile, event: model.Event, argument: ast.expr) -> bool:
     """Whether what a module's call passes may stay on the host. Where `forward` is in the file it decides; where it is
     not, a further argument that by its name or by its making holds lengths is not known to be a fault."""
     call = event.call
@@ -41,14 +40,14 @@ def taken_on_host(file: SourceFile, event: Event, argument: ast.expr) -> bool:
     return known is None and position > 0 and _of_lengths(argument, event)
 
 
-def _of_lengths(argument: ast.expr, event: Event) -> bool:
-    if _LENGTHS.search(terminal(argument).lower()):
+def _of_lengths(argument: ast.expr, event: model.Event) -> bool:
+    if _LENGTHS.search(model.terminal(argument).lower()):
         return True
     values = event.unit.file.roles.values(argument, event.unit)
-    return bool(values) and all(any(is_call(n, "len") for n in walk(value)) for value, _ in values)
+    return bool(values) and all(any(model.is_call(n, "len") for n in model.walk(value)) for value, _ in values)
 
 
-def _parameter(unit: Unit, position: int) -> str:
+def _parameter(unit: model.Unit, position: int) -> str:
     """The name that a method, or a function, gives to a positional argument; empty where it has none for it."""
     if isinstance(unit.node, ast.Module):
         return ""
@@ -58,9 +57,9 @@ def _parameter(unit: Unit, position: int) -> str:
     return own[position] if position < len(own) else ""
 
 
-def _only_read(file: SourceFile, unit: Unit, name: str, depth: int) -> bool:
+def _only_read(file: SourceFile, unit: model.Unit, name: str, depth: int) -> bool:
     """Whether a parameter, and what is taken from it without leaving the host, is used for its numbers alone."""
-    nodes = walk(unit.node)
+    nodes = model.walk(unit.node)
     reading = _Reading(file, unit, name, depth)
     followed = 0
     while len(reading.names) > followed:  # until no name is added by what they are bound to
@@ -73,10 +72,10 @@ def _only_read(file: SourceFile, unit: Unit, name: str, depth: int) -> bool:
 class _Reading:
     """Judges uses of what is on the host within one function. `names` are the names that hold it."""
 
-    def __init__(self, file: SourceFile, unit: Unit, name: str, depth: int) -> None:
+    def __init__(self, file: SourceFile, unit: model.Unit, name: str, depth: int) -> None:
         self._file = file
         self._unit = unit
-        self._parents = parents_in(unit.node)
+        self._parents = model.parents_in(unit.node)
         self.names = {name}
         self._depth = depth
 
@@ -110,7 +109,7 @@ class _Reading:
         called, name = self._parents.get(id(attribute)), attribute.attr
         if not isinstance(called, ast.Call) or called.func is not attribute:
             return name in ("shape", "device", "dtype", "ndim")
-        if name in _NUMBERS or (name in _SINGLE and not given(called)):
+        if name in _NUMBERS or (name in _SINGLE and not model.given(called)):
             return True
         return called if name in _CARRYING and all(self._own(a) for a in called.args) else False
 
@@ -118,21 +117,21 @@ class _Reading:
         """Whether the other side of an operation is a number, or of the same origin."""
         if not isinstance(node, ast.expr):
             return True
-        return names_in(node) <= self.names
+        return model.names_in(node) <= self.names
 
     def _ends_in(self, parent: ast.AST | None, node: ast.AST) -> bool:
         if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
-            self.names |= target_names(parent)
-            return all(isinstance(t, (ast.Name, ast.Tuple, ast.List)) for t in targets_of(parent))
+            self.names |= model.target_names(parent)
+            return all(isinstance(t, (ast.Name, ast.Tuple, ast.List)) for t in model.targets_of(parent))
         if isinstance(parent, (ast.For, ast.comprehension)):
             return parent.iter is node  # rows of lengths have no dimensions
         return isinstance(parent, (ast.If, ast.While, ast.Assert, ast.Return, ast.Expr, ast.FormattedValue))
 
     def _given_to(self, call: ast.Call, node: ast.AST) -> bool | None:
         """Whether it may be an argument of a call; None where the call's result is judged in its place."""
-        called, dotted = terminal(call), self._file.dotted(call.func)
+        called, dotted = model.terminal(call), self._file.dotted(call.func)
         if called == _PACKING:
-            return argument(call, "lengths", 1) is (node.value if isinstance(node, ast.keyword) else node)
+            return model.argument(call, "lengths", 1) is (node.value if isinstance(node, ast.keyword) else node)
         if isinstance(call.func, ast.Name) and called in _READING:
             return True
         if dotted.startswith("torch.") and call.args[:1] == [node] and dotted[6:] in (*_CARRYING, "as_tensor"):
@@ -157,7 +156,7 @@ class _Reading:
         return bool(name) and _only_read(self._file, below, str(name), self._depth + 1)
 
 
-def targets_may_stay(file: SourceFile, event: Event) -> bool:
+def targets_may_stay(file: SourceFile, event: model.Event) -> bool:
     """Whether a loss is CTC's: cuDNN wants its targets on the host, and where cuDNN is not used torch moves them."""
     function = event.call.func
     made = [v.func for v, _ in file.roles.values(function, event.unit) if isinstance(v, ast.Call)]

@@ -6,8 +6,7 @@ import ast
 import re
 
 from torchvet.rules.kit import Iterator, SourceFile
-from torchvet.source.model import Event, is_call, is_name, keyword, name_set, receiver, value_bound, walk
-from torchvet.source.model import torch_names as names
+from torchvet.source.model import Event, is_call, is_name, keyword, name_set, receiver, torch_names, value_bound, walk
 
 _LIKE = re.compile(r"dtype=\w+\.dtype")
 _JOINING = name_set(
@@ -32,7 +31,7 @@ def made_beside(file: SourceFile) -> Iterator[tuple[Event, str, ast.expr]]:
 def _whose_dtype(file: SourceFile, event: Event) -> str:
     """The variable whose dtype a call of torch takes for a tensor with dimensions, if nothing says a device."""
     call, dotted = event.call, file.dotted(event.call.func)
-    if not names.is_factory(dotted) or not call.args or any(k.arg in ("device", None) for k in call.keywords):
+    if not torch_names.is_factory(dotted) or not call.args or any(k.arg in ("device", None) for k in call.keywords):
         return ""
     taken, size = keyword(call, "dtype"), call.args[0]
     if not isinstance(taken, ast.Attribute) or taken.attr != "dtype" or not event.is_own(taken.value):

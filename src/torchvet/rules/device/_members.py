@@ -7,20 +7,9 @@ import re
 
 from torchvet.rules.device import _modules
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Unit,
-    is_call,
-    name_set,
-    names_in,
-    receiver,
-    root_of,
-    targets_of,
-    terminal,
-    value_bound,
-    walk,
-)
+from torchvet.source.model import ClassModel, Event, Unit, is_call, name_set, names_in, root_of, targets_of, value_bound
+from torchvet.source.syntax import receiver, terminal
+from torchvet.source.walking import walk
 
 _STATELESS_PACKAGES = tuple(
     name_set("""
@@ -58,15 +47,14 @@ def starred(unit: Unit) -> str:
 def parameter_held(unit: Unit, value: ast.expr) -> tuple[str, str]:
     """The parameter whose members a plain container has, and of which kind that is: `*layers`, `list(layers)`, clones
     of one, what is annotated as a list or asked whether it is one. Empty where it may be a container of modules."""
+    held: ast.expr | None = value
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _PLAIN:
-        inner = value.args[0] if len(value.args) == 1 else value
-        return (inner.id, "list") if isinstance(inner, ast.Name) and _is_parameter(unit, inner.id) else ("", "")
-    if isinstance(value, ast.ListComp):
-        copied = value.elt.args[0] if is_call(value.elt, "deepcopy") and value.elt.args else None
-        return (copied.id, "list") if isinstance(copied, ast.Name) and _is_parameter(unit, copied.id) else ("", "")
-    if not isinstance(value, ast.Name) or not _is_parameter(unit, value.id):
+        held = value.args[0] if len(value.args) == 1 else None
+    elif isinstance(value, ast.ListComp):
+        held = value.elt.args[0] if is_call(value.elt, "deepcopy") and value.elt.args else None
+    if not isinstance(held, ast.Name) or not _is_parameter(unit, held.id):
         return "", ""
-    return value.id, kind_given(unit, value.id)
+    return held.id, kind_given(unit, held.id) if held is value else "list"
 
 
 def _is_parameter(unit: Unit, name: str) -> bool:

@@ -6,12 +6,12 @@ arrive, and how much longer the others' kernels are is how long they waited.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
 from torchvet.readers.trace_facts import Collective, RankTrace
+from torchvet.rules.kit import Sequence
 
 _WAIT = 50e-6
 """Seconds from which on a difference is waiting and not the collective's own unevenness."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Location, Recording, SourceFile
+from torchvet.rules.kit import Iterator, Location, Recording, SourceFile
+from torchvet.source.model import is_name
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Event
@@ -37,4 +37,4 @@ def use_of(recording: Recording, parameter: str) -> Location | None:
 def _is_own(event: Event) -> bool:
     """Whether a call is of an attribute of `self`: many modules are named as functions of torch's are."""
     called = event.call.func
-    return isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "self"
+    return isinstance(called, ast.Attribute) and is_name(called.value, "self")

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from torchvet.recording.records.ranks import DistributedModule
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
+from torchvet.rules.kit import RankRecording, Recording, records
 
 
-def modules_of(rank: RankRecording) -> list[DistributedModule]:
+def modules_of(rank: RankRecording) -> list[records.ranks.DistributedModule]:
     """A rank's modules, as they were seen last."""
-    return rank.latest(DistributedModule, "id")
+    return rank.latest(records.ranks.DistributedModule, "id")
 
 
-def on_all_ranks(recording: Recording, number: int) -> list[DistributedModule]:
+def on_all_ranks(recording: Recording, number: int) -> list[records.ranks.DistributedModule]:
     """One module's records, one of each rank that has it: every rank makes the same modules in the same order."""
     return [module for rank in recording.ranks for module in modules_of(rank) if module.id == number]
 

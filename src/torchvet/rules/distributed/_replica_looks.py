@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torchvet.recording.records.ranks import Replica, Replicas
-from torchvet.rules.kit import RankRecording
+from torchvet.rules.kit import RankRecording, records
 
 _AGAIN = 2
 """Looks at which parameters are equal again before they count as being averaged from time to time."""
@@ -15,13 +14,13 @@ class Look(NamedTuple):
     """The same parameters after the same step, as each rank has them."""
 
     step: int
-    of_ranks: list[Replicas]
-    rows: list[list[Replica]]
+    of_ranks: list[records.ranks.Replicas]
+    rows: list[list[records.ranks.Replica]]
     """By parameter: what each rank says of it."""
     parts: int = 0
     """Parameters besides, of which each rank began with values of its own."""
 
-    def apart(self) -> list[list[Replica]]:
+    def apart(self) -> list[list[records.ranks.Replica]]:
         """The parameters that are not the same everywhere."""
         return [row for row in self.rows if _differ([one.after for one in row])]
 
@@ -33,12 +32,12 @@ class Look(NamedTuple):
 def looks_of(ranks: list[RankRecording], number: int) -> list[Look]:
     """What all ranks looked at of an optimizer's parameters, in the order of steps; those that are sharded, that one
     rank lacks, or that are a part of the model of each rank's own, left out."""
-    by_rank = [{r.step: r for r in one.all(Replicas) if r.optimizer == number} for one in ranks]
+    by_rank = [{r.step: r for r in one.all(records.ranks.Replicas) if r.optimizer == number} for one in ranks]
     steps = sorted(set.intersection(*map(set, by_rank)))
     return _without_parts([look for step in steps if (look := _look(step, [known[step] for known in by_rank])).rows])
 
 
-def _look(step: int, of_ranks: list[Replicas]) -> Look:
+def _look(step: int, of_ranks: list[records.ranks.Replicas]) -> Look:
     tables = [{(p.name, p.shape): p for p in one.parameters if not p.sharded} for one in of_ranks]
     shared = [key for key in tables[0] if all(key in table for table in tables)]
     return Look(step, of_ranks, [[table[key] for table in tables] for key in shared])
@@ -69,11 +68,11 @@ def _stay_alike(looks: list[Look]) -> bool:
     )
 
 
-def _key(row: list[Replica]) -> tuple[str, tuple[int, ...]]:
+def _key(row: list[records.ranks.Replica]) -> tuple[str, tuple[int, ...]]:
     return row[0].name, row[0].shape
 
 
-def _began_alike(row: list[Replica]) -> bool:
+def _began_alike(row: list[records.ranks.Replica]) -> bool:
     """Whether all ranks began with the same random values."""
     return row[0].before is not None and not differ_before([row]) and not row[0].constant
 
@@ -96,12 +95,12 @@ def are_averaged(looks: list[Look]) -> bool:
     return sum(states[first:]) >= _AGAIN
 
 
-def differ_before(rows: list[list[Replica]]) -> bool:
+def differ_before(rows: list[list[records.ranks.Replica]]) -> bool:
     """Whether ranks began with values of their own."""
     return any(_differ([one.before for one in row]) for row in rows)
 
 
-def same_gradients(rows: list[list[Replica]]) -> bool:
+def same_gradients(rows: list[list[records.ranks.Replica]]) -> bool:
     """Whether ranks have the same gradients: somebody has made them so."""
     known = [[one.gradient for one in row] for row in rows if all(one.gradient is not None for one in row)]
     return bool(known) and not any(map(_differ, known))

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Iterator, Recording, Sequence, SourceFile, Store
+from torchvet.rules.kit import Iterator, Recording, Sequence, SourceFile, Store, records
 from torchvet.rules.memory._lasting import outermost_loop
-from torchvet.source.model import Event, is_call, is_name, targets_of, terminal, walk
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.memory import CarriedGraph, CarriedName
+from torchvet.source.model import Event, is_attribute, is_call, is_name, targets_of, terminal, walk
 
 _CUTTING = frozenset(("detach", "data", "item", "tolist", "shape", "size", "dtype", "device", "dim", "append", "numpy"))
 """What may be asked of a name without its graph going anywhere."""
@@ -24,12 +20,12 @@ class Carrier:
     """A name that carries a graph into the next pass, with the line that binds it. `once`: that line runs before the
     loop, and never again."""
 
-    name: CarriedName
+    name: records.memory.CarriedName
     store: Store
     once: bool = False
 
 
-def carriers(recording: Recording, record: CarriedGraph) -> list[Carrier]:
+def carriers(recording: Recording, record: records.memory.CarriedGraph) -> list[Carrier]:
     """The names to blame: what was bound anew from its own last value; else what an earlier pass has made, and this one
     has read; else what was made once, before the loop."""
     found = list(_bound(recording, record.names))
@@ -57,7 +53,7 @@ def _identifier(carrier: Carrier) -> str:
     return carrier.name.name.partition("[")[0].rpartition(".")[2]
 
 
-def _bound(recording: Recording, names: Sequence[CarriedName]) -> Iterator[Carrier]:
+def _bound(recording: Recording, names: Sequence[records.memory.CarriedName]) -> Iterator[Carrier]:
     for name in names:
         stores = recording.index.stores(name.name, name.scope, name.place.path, name.files)
         if stores:
@@ -92,7 +88,7 @@ def _read_before(file: SourceFile, event: Event, target: ast.expr) -> bool:
     """Whether a pass reads a name before it binds it, so that it reads what the pass before has left."""
     # Of an attribute no order is known across methods: any use outside of a cut counts.
     if isinstance(target, ast.Attribute):
-        return any(_is_use(node, parents) for node, parents in _uses(file.tree, target.attr, attribute=True))
+        return any(map(_is_use, _uses(file.tree, target.attr, attribute=True)))
     loop = outermost_loop(event)
     outside = terminal(target) in event.unit.outer_names
     # Without a loop a pass is a call, which keeps only what it declares `global` or `nonlocal`.
@@ -116,7 +112,7 @@ def _done(node: ast.AST, name: str) -> str:
         return ""
     if isinstance(node, (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try)):
         return _done_by_block(node, name)
-    if any(_is_use(one, parents) for one, parents in _uses(node, name)):
+    if any(map(_is_use, _uses(node, name))):
         return "read"
     return "bound" if any(terminal(t) == name for t in targets_of(node)) else ""
 
@@ -135,25 +131,25 @@ def _done_by_block(node: ast.AST, name: str) -> str:
     return "bound" if arms[0] == "bound" and (not isinstance(node, ast.If) or arms[1] == "bound") else ""
 
 
-def _uses(tree: ast.AST, name: str, attribute: bool = False) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
-    """Where a name is read, each with what is around it, the nearest last."""
+def _uses(tree: ast.AST, name: str, attribute: bool = False) -> Iterator[list[ast.AST]]:
+    """What is around each place where a name is read, the nearest last."""
     waiting: list[tuple[ast.AST, list[ast.AST]]] = [(tree, [])]
     while waiting:
         node, parents = waiting.pop()
         if attribute:
-            hit = isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+            hit = is_attribute(node, name) and isinstance(node.ctx, ast.Load)
         else:
             hit = is_name(node, name) and isinstance(node.ctx, ast.Load)
         # `x += y` reads `x`, though its context is a Store.
         augmented = isinstance(node, ast.AugAssign) and terminal(_root(node.target)) == name
         if hit or augmented:
-            yield node, parents
+            yield parents
         # Three levels are all that `_is_use` looks at.
         inner = [*parents[-2:], node]
         waiting += [(child, inner) for child in reversed(list(ast.iter_child_nodes(node)))]
 
 
-def _is_use(node: ast.AST, parents: list[ast.AST]) -> bool:
+def _is_use(parents: list[ast.AST]) -> bool:
     """Whether the graph goes where a name is read: not by way of `.detach()`, `.item()` or `float(…)`."""
     around = parents[-1] if parents else None
     if isinstance(around, ast.Attribute):

@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 from typing import get_args
 
-from torchvet.finding import NOTHING_MORE, About, HolderKind
-from torchvet.recording.records.memory import CarriedGraph
-from torchvet.recording.records.training import Outcome
-from torchvet.rules.kit import Finding, Findings, Holder, Location, Measured, RankRecording, Recording, Related, Rule
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.rules.memory._carried import Carrier, carriers
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, PASSED
 
-_KINDS = frozenset(get_args(HolderKind))
+_KINDS = frozenset(get_args(kit.HolderKind))
 _NO_ANSWER = "`retain_graph=True` is no answer: it keeps every pass's graph alive, and each backward goes through all"
 
 
-def crashed(rule: Rule, recording: Recording) -> Findings:
+def crashed(rule: kit.Rule, recording: kit.Recording) -> kit.Findings:
     """What carried a graph over to the pass that failed; the backward alone where no name is to be found."""
     for rank in recording.ranks:
-        record = rank.last(CarriedGraph)
+        record = rank.last(records.memory.CarriedGraph)
         if record is not None:
             found = carriers(recording, record)
             yield from (_finding(rule, rank, recording, record, one) for one in _together(found))
@@ -46,18 +44,23 @@ def _position(carrier: Carrier) -> int:
 
 
 def _finding(
-    rule: Rule, rank: RankRecording, recording: Recording, record: CarriedGraph, group: list[Carrier]
-) -> Finding:
+    rule: kit.Rule,
+    rank: kit.RankRecording,
+    recording: kit.Recording,
+    record: records.memory.CarriedGraph,
+    group: list[Carrier],
+) -> kit.Finding:
     carrier = group[0]
     name, store = carrier.name, carrier.store
-    at = Location(
+    at = kit.Location(
         path=store.path, line=store.line, column=store.column, end_line=store.end_line, function=store.function or None
     )
     kind = name.kind if name.kind in _KINDS else "unknown"
     return rule.observed(
         rank, severity="error", message=_message(record, group), place=at, cause=_cause(record, group),
-        advice=_advice(group), about=_about(group), measured=Measured(steps=record.passes + 1),
-        holder=Holder(name=name.name, kind=kind, path=name.path), related=_related(rank, recording, record, carrier),  # type: ignore[arg-type]
+        advice=_advice(group), about=_about(group), measured=kit.Measured(steps=record.passes + 1),
+        holder=kit.Holder(name=name.name, kind=kind, path=name.path),  # type: ignore[arg-type]
+        related=_related(rank, recording, record, carrier),
     )  # fmt: skip
 
 
@@ -65,7 +68,7 @@ def _names(group: list[Carrier]) -> str:
     return " and ".join(c.name.name for c in group)
 
 
-def _message(record: CarriedGraph, group: list[Carrier]) -> str:
+def _message(record: records.memory.CarriedGraph, group: list[Carrier]) -> str:
     name, line = _names(group), record.place.line
     if group[0].once:
         once = f"{name} is computed once, before the loop"
@@ -76,7 +79,7 @@ def _message(record: CarriedGraph, group: list[Carrier]) -> str:
     )
 
 
-def _cause(record: CarriedGraph, group: list[Carrier]) -> str:
+def _cause(record: records.memory.CarriedGraph, group: list[Carrier]) -> str:
     name, carrier = _names(group), group[0]
     # torch raises for both: for buffers that are freed, and for saved tensors of another version.
     if record.why == "changed":
@@ -110,39 +113,41 @@ def _advice(group: list[Carrier]) -> str:
     return f"cut the graph between steps: {cut}. {_NO_ANSWER}"
 
 
-def _about(group: list[Carrier]) -> About:
+def _about(group: list[Carrier]) -> kit.About:
     """The state's container, or the variables that it is made of."""
     first = group[0]
     if first.once:
-        return NOTHING_MORE
+        return kit.NOTHING_MORE
     if len(group) > 1:
-        return About(operands=tuple(c.name.name for c in group))
+        return kit.About(operands=tuple(c.name.name for c in group))
     whole = first.name.container in CONTAINERS and first.store.kind == "assign"
-    return About(first.name.container if whole else "")
+    return kit.About(first.name.container if whole else "")
 
 
-def _related(rank: RankRecording, recording: Recording, record: CarriedGraph, carrier: Carrier) -> list[Related]:
+def _related(
+    rank: kit.RankRecording, recording: kit.Recording, record: records.memory.CarriedGraph, carrier: Carrier
+) -> list[kit.Related]:
     """Where it raised, and the line of the function that binds the name from which that was run."""
     message, store = record.message.partition(" (or ")[0], carrier.store
-    found = [Rule.beside("raised", message, record.place)]
-    ended = rank.last(Outcome)
+    found = [kit.Rule.beside("raised", message, record.place)]
+    ended = rank.last(records.training.Outcome)
     # From the traceback: a fix goes right behind that line.
     for place in () if ended is None or carrier.once else ended.stack:
         span = recording.index.function_at(place.path, place.line)
         there = place.path == store.path and (span.qualname if span is not None else "") == store.function
         if there and place != record.place:
-            found.append(Rule.beside(PASSED, "the backward was run from here", place))
+            found.append(kit.Rule.beside(PASSED, "the backward was run from here", place))
             break
     return found
 
 
-def _unnamed(rule: Rule, rank: RankRecording, record: CarriedGraph) -> Finding:
+def _unnamed(rule: kit.Rule, rank: kit.RankRecording, record: records.memory.CarriedGraph) -> kit.Finding:
     passes = record.passes + 1
     return rule.observed(
         rank,
         severity="error",
         place=record.place,
-        measured=Measured(steps=passes),
+        measured=kit.Measured(steps=passes),
         message=f"the backward went into the autograd graph of the pass before, and raised in pass {passes}",
         cause="something that the pass before has computed is used in this one with its graph; no name leads to it",
         advice=f"detach what is kept from one pass to the next, where it is kept. {_NO_ANSWER}",

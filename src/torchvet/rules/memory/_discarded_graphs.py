@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchvet.rules.kit import SourceFile
+from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.memory import _lasting, _model_runs
 from torchvet.rules.memory._generation import generations
 from torchvet.rules.memory._left_behind import leaves_more
 from torchvet.rules.shared.training_loops import is_test, unit_text
-from torchvet.source.model import Event, Unit, given, name_set, terminal, walk
-from torchvet.source.model.destinations import Destinations
+from torchvet.source.model import Event, Unit, destinations, given, name_set, terminal, walk
 
 _CUT = (".detach", ".item(", ".tolist(", ".numpy(", "argmax(", ".data", "float(", ".max(", ".topk(", ".sort(")
 _TRAINS = ("backward(", "no_grad", "inference_mode", "grad_enabled", "optim", ".step(", ".train(", "zero_grad")
@@ -42,9 +40,7 @@ class Discarded:
 
 def discarded(file: SourceFile) -> Iterator[Discarded]:
     """The first such run of each function, in the order of the file."""
-    if is_test(file) or not file.mentions(*_CUT) or not _is_of_torch(file):
-        return
-    if file.mentions("requires_grad", "freeze", "volatile") and _FROZEN.search(file.text):
+    if is_test(file) or not file.mentions(*_CUT) or not _is_of_torch(file) or _freezes(file):
         return
     # Functions of other files may be trusted where the file trains nothing and has never heard of `no_grad`.
     trusting = not (file.mentions(*_TRAINS) or _needs_gradients(file, file.text))
@@ -69,6 +65,11 @@ def _is_of_torch(file: SourceFile) -> bool:
         return True
     # `from .network import *` may bring it along.
     return not roots & _OTHER_FRAMEWORKS and file.mentions("torch", "import *")
+
+
+def _freezes(file: SourceFile) -> bool:
+    """Whether a file says that weights need no gradients: then there may be no graph."""
+    return file.mentions("requires_grad", "freeze", "volatile") and _FROZEN.search(file.text) is not None
 
 
 def _assigning(run: Event) -> list[Event]:
@@ -134,9 +135,9 @@ def _own_text(file: SourceFile, unit: Unit) -> str:
     return file.text if unit.is_module else unit_text(unit)
 
 
-def _followed(file: SourceFile, run: Event, trusting: bool) -> Destinations | None:
+def _followed(file: SourceFile, run: Event, trusting: bool) -> destinations.Destinations | None:
     """Where the result goes; None where its graph goes somewhere, too."""
-    flow = Destinations(file, trusting)
+    flow = destinations.Destinations(file, trusting)
     flow.made_by(run)
     flow.follow(while_harmless=True)
     # What is put into attributes, code of other files may read and send backward.

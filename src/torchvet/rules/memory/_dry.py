@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torchvet.recording.records.dry import DryBatch, DryPart, DrySize
-from torchvet.rules.kit import Findings, RankRecording, Recording, Rule, Severity
+from torchvet.rules.kit import Findings, RankRecording, Recording, Rule, Severity, records
 
 SMALL = 64 << 20
 """Bytes below which a peak is no one's trouble, whatever it consists of."""
@@ -15,13 +14,15 @@ class Sized(NamedTuple):
     """A rank's own steps and the parts of their peak, bytes by category."""
 
     rank: RankRecording
-    size: DrySize
+    size: records.dry.DrySize
     parts: dict[str, int]
 
     @property
-    def own_batch(self) -> DryBatch | None:
+    def own_batch(self) -> records.dry.DryBatch | None:
         """The step with the program's own batch that was not cut short."""
-        return next((b for b in self.rank.all(DryBatch) if b.batch == self.size.batch and not b.bounded), None)
+        return next(
+            (b for b in self.rank.all(records.dry.DryBatch) if b.batch == self.size.batch and not b.bounded), None
+        )
 
     @property
     def severity(self) -> Severity:
@@ -43,10 +44,10 @@ class DryRule(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """The rule's findings, where the rank was sized and its peak is worth a word."""
-        size = rank.last(DrySize)
+        size = rank.last(records.dry.DrySize)
         # Of an evaluation no graph and no gradients are expected.
         if size is not None and size.kind == "training" and size.allocated >= SMALL:
-            yield from self.in_step(Sized(rank, size, {p.category: p.bytes for p in rank.all(DryPart)}))
+            yield from self.in_step(Sized(rank, size, {p.category: p.bytes for p in rank.all(records.dry.DryPart)}))
 
     def in_step(self, one: Sized) -> Findings:
         """Yield what a step shows."""

@@ -7,22 +7,21 @@ import ast
 from torchvet.rules.kit import Recording, SourceFile, Store
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._lasting import bindings_at
-from torchvet.source.model import Event, Unit, is_call, name_set, receiver, terminal, value_bound
-from torchvet.source.model import torch_names as names
-from torchvet.source.model.destinations import Destinations
+from torchvet.source import model
+from torchvet.source.model import destinations, torch_names
 from torchvet.source.syntax import parts
 
 _DEEPEST = 10
-_LINEAR = name_set(
+_LINEAR = model.name_set(
     "mean sum view reshape squeeze unsqueeze transpose permute t contiguous clone to float half double cuda cpu "
     "flatten expand repeat add sub neg type_as chunk split unbind stack cat requires_grad_ mm type"
 )
 """Operations that save nothing of the size of their operand."""
 
-_SAVING = {*names.TENSOR_METHODS, "square", "var"} - _LINEAR
+_SAVING = {*torch_names.TENSOR_METHODS, "square", "var"} - _LINEAR
 
 
-def own_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> Event | None:
+def own_graph(file: SourceFile, node: ast.expr, event: model.Event, depth: int = 0) -> model.Event | None:
     """The event that builds a graph with saved tensors of its own, which no backward goes through; None where one may,
     or that is not sure."""
     if depth > _DEEPEST:
@@ -40,12 +39,12 @@ def own_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) ->
     return None
 
 
-def _of_name(file: SourceFile, name: str, event: Event, depth: int) -> Event | None:
+def _of_name(file: SourceFile, name: str, event: model.Event, depth: int) -> model.Event | None:
     found = bindings_at(name, event)
     if not found:
         return _of_parameter(file, name, event, depth)
     # All its bindings at once: they may end in one backward.
-    flow = Destinations(file)
+    flow = destinations.Destinations(file)
     for binding in found:
         flow.bound_by(binding)
     # Where a part of it may go backward, its graph is needed.
@@ -59,7 +58,7 @@ def _of_name(file: SourceFile, name: str, event: Event, depth: int) -> Event | N
     return graph
 
 
-def _of_parameter(file: SourceFile, name: str, event: Event, depth: int) -> Event | None:
+def _of_parameter(file: SourceFile, name: str, event: model.Event, depth: int) -> model.Event | None:
     unit, graph = event.unit, None
     if name not in unit.parameters:
         return None
@@ -73,11 +72,13 @@ def _of_parameter(file: SourceFile, name: str, event: Event, depth: int) -> Even
     return graph
 
 
-def passed_graphs(file: SourceFile, node: ast.expr, event: Event) -> list[tuple[ast.expr, Event, Event]]:
+def passed_graphs(
+    file: SourceFile, node: ast.expr, event: model.Event
+) -> list[tuple[ast.expr, model.Event, model.Event]]:
     """What single callers pass for a parameter that an expression keeps the graph of, each with its call and the event
     that builds the graph: a meter's `update(loss)`, which others give numbers."""
     name = _kept_parameter(node, event)
-    found: list[tuple[ast.expr, Event, Event]] = []
+    found: list[tuple[ast.expr, model.Event, model.Event]] = []
     for caller in file.callers(event.unit) if name else ():
         for value in file.passed(caller, event.unit, name):
             graph = own_graph(file, value, caller) if file.gradients.carries(value, caller) == "yes" else None
@@ -93,13 +94,13 @@ def goes_backward(store: Store, recording: Recording) -> bool:
     kept = [one for one in _stores.collected(file) if one.event.line == store.line] if file is not None else []
     if file is None or not kept:
         return True
-    flow = Destinations(file)
+    flow = destinations.Destinations(file)
     for one in kept:
         flow.held_by(one.holder, one.event)
     return flow.follow().backward
 
 
-def _kept_parameter(node: ast.expr, event: Event) -> str:
+def _kept_parameter(node: ast.expr, event: model.Event) -> str:
     """The parameter, never bound anew, whose graph goes into a sum, a product with a number or the value itself."""
     if isinstance(node, ast.Name):
         unit = event.unit
@@ -111,18 +112,18 @@ def _kept_parameter(node: ast.expr, event: Event) -> str:
     return ""
 
 
-def _value(binding: Event, name: str) -> ast.expr | None:
+def _value(binding: model.Event, name: str) -> ast.expr | None:
     node = binding.node
     if isinstance(node, ast.AugAssign):
         return node.value
     # `output, loss = model(x)`: the call that both came from.
-    found = value_bound(node, name)
+    found = model.value_bound(node, name)
     if found is None and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
         return node.value
     return found
 
 
-def _of_operation(file: SourceFile, node: ast.BinOp, event: Event, depth: int) -> Event | None:
+def _of_operation(file: SourceFile, node: ast.BinOp, event: model.Event, depth: int) -> model.Event | None:
     with_graph = _carrying(file, [node.left, node.right], event)
     if isinstance(node.op, (ast.Mult, ast.Div, ast.Pow, ast.MatMult)):
         # `x * 2` saves nothing; `x * y` saves both, `x ** 2` and `x @ w` their operands.
@@ -132,8 +133,8 @@ def _of_operation(file: SourceFile, node: ast.BinOp, event: Event, depth: int) -
     return _first(file, with_graph, event, depth)
 
 
-def _of_call(file: SourceFile, node: ast.Call, event: Event, depth: int) -> Event | None:
-    name, on, unit = terminal(node), receiver(node), event.unit
+def _of_call(file: SourceFile, node: ast.Call, event: model.Event, depth: int) -> model.Event | None:
+    name, on, unit = model.terminal(node), model.receiver(node), event.unit
     # The call's own event knows the loops and branches around it.
     own = unit.call_of(node) or event
     if file.gradients.carries(node, own) != "yes":
@@ -154,31 +155,31 @@ def _of_call(file: SourceFile, node: ast.Call, event: Event, depth: int) -> Even
     return _first(file, with_graph, own, depth)
 
 
-def _carrying(file: SourceFile, nodes: list[ast.expr], event: Event) -> list[ast.expr]:
+def _carrying(file: SourceFile, nodes: list[ast.expr], event: model.Event) -> list[ast.expr]:
     """Those of some expressions that surely carry a graph."""
     return [node for node in nodes if file.gradients.carries(node, event) == "yes"]
 
 
-def _first(file: SourceFile, nodes: list[ast.expr], event: Event, depth: int) -> Event | None:
+def _first(file: SourceFile, nodes: list[ast.expr], event: model.Event, depth: int) -> model.Event | None:
     """The first of the graphs that expressions own."""
     return next(filter(None, (own_graph(file, one, event, depth + 1) for one in nodes)), None)
 
 
-def _returns_graphs(file: SourceFile, unit: Unit, depth: int) -> bool:
+def _returns_graphs(file: SourceFile, unit: model.Unit, depth: int) -> bool:
     """Whether a function returns values, and every one of them owns a graph."""
     ends = [(e.node.value, e) for e in unit.events if isinstance(e.node, ast.Return) and e.node.value is not None]
     return bool(ends) and all(own_graph(file, value, e, depth + 2) for value, e in ends)
 
 
-def computes_loss(file: SourceFile, call: ast.Call, unit: Unit) -> bool:
+def computes_loss(file: SourceFile, call: ast.Call, unit: model.Unit) -> bool:
     """Whether a call is of a loss function, by torch's name of it, by what it is made of, or by its own name."""
     roles = file.roles
-    known = "loss" in names.role_of_call(file.dotted(call.func)) or "criterion" in roles.of(call.func, unit)
+    known = "loss" in torch_names.role_of_call(file.dotted(call.func)) or "criterion" in roles.of(call.func, unit)
     return known or roles.hinted("criterion", call.func)
 
 
-def _is_scalar(file: SourceFile, node: ast.expr, event: Event) -> bool:
+def _is_scalar(file: SourceFile, node: ast.expr, event: model.Event) -> bool:
     """A loss, a mean: what an operation saves of it is a few bytes."""
     if file.roles.is_a("loss", node, event.unit):
         return True
-    return is_call(node, "mean", "sum") and not node.args
+    return model.is_call(node, "mean", "sum") and not node.args

@@ -25,10 +25,7 @@ def hook_functions(file: SourceFile, event: Event) -> list[Unit]:
     while is_call(given, "partial") and given.args:
         given = given.args[0]
     if isinstance(given, ast.Call):
-        made = event.unit.call_of(given)
-        factory = file.callee(made) if made is not None else None
-        # Which of its inner functions a factory returns is not asked: it has one, as a rule.
-        return [u for u in file.units if factory is not None and u.parent is factory]
+        return _made_in(file, event.unit.call_of(given))
     if isinstance(given, ast.Name):
         return [u for u in file.functions(given.id) if u.owner is None]
     owner = event.unit.method_class()
@@ -36,6 +33,12 @@ def hook_functions(file: SourceFile, event: Event) -> list[Unit]:
         return []
     method = owner.method(given.attr)
     return [method] if method is not None else []
+
+
+def _made_in(file: SourceFile, made: Event | None) -> list[Unit]:
+    """The functions that a factory defines. Which of them it returns is not asked: it has one, as a rule."""
+    factory = file.callee(made) if made is not None else None
+    return [u for u in file.units if u.parent is factory] if factory is not None else []
 
 
 def hooked_values(unit: Unit, event: Event) -> list[str]:

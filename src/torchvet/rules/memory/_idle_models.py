@@ -5,11 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 
-from torchvet.finding import Related
-from torchvet.formatting import count
-from torchvet.recording.records.base import Place
-from torchvet.recording.records.optimizers import OptimizerUse
-from torchvet.rules.kit import Growth, Recording, Rule, Store
+from torchvet.rules.kit import Growth, Place, Recording, Related, Rule, Store, count, records
 
 _MOST = 0.5
 """Share of what grows from which on it is one of models."""
@@ -42,7 +38,7 @@ def line_of(growth: Growth, store: Store | None, recording: Recording) -> Store 
     return store if sure else next(filter(None, found), store)
 
 
-def makers_of(growth: Growth, recording: Recording) -> list[Related]:
+def makers_of(recording: Recording) -> list[Related]:
     """The lines that made several optimizers, with the steps that one of them takes."""
     return [
         Rule.beside(
@@ -56,7 +52,7 @@ def _makers(recording: Recording) -> dict[Place, list[int]]:
     """By line that made several optimizers: the steps of each."""
     steps: dict[Place, list[int]] = defaultdict(list)
     for rank in recording.ranks:
-        for use in rank.latest(OptimizerUse, "id"):
+        for use in rank.latest(records.optimizers.OptimizerUse, "id"):
             if use.place is not None and use.steps:
                 steps[use.place].append(use.steps)
     return {place: found for place, found in steps.items() if len(found) > 1}

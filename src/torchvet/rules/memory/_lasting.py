@@ -8,21 +8,19 @@ from dataclasses import replace
 
 from torchvet.rules.kit import Iterator, SourceFile, Step
 from torchvet.rules.memory import _stores
-from torchvet.rules.memory._stores import Stored, root_of
-from torchvet.source.model import Event, Loop, is_call, name_set, reads_of, walk
-from torchvet.source.model.destinations import reaching
-from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source import model
+from torchvet.source.model import destinations
 from torchvet.source.syntax import limit
 
 EMPTYING = ("clear", "pop", "popleft", "popitem", "reset")
-_REPEATED = name_set(
+_REPEATED = model.name_set(
     "training_step validation_step test_step compute_loss on_train_batch_end train_step step on_validation_batch_end "
     "on_step_end forward __call__"
 )
 _DEEPEST = 4
 
 
-def stores(file: SourceFile) -> Iterator[Stored]:
+def stores(file: SourceFile) -> Iterator[_stores.Stored]:
     """Stores into what outlives the pass: appended, put under a new key, or added up."""
     for store in (*_stores.collected(file), *_stores.added_up(file)):
         found = kept_on(file, store)
@@ -30,7 +28,7 @@ def stores(file: SourceFile) -> Iterator[Stored]:
             yield found
 
 
-def kept_on(file: SourceFile, store: Stored, repeated: bool = False) -> Stored | None:
+def kept_on(file: SourceFile, store: _stores.Stored, repeated: bool = False) -> _stores.Stored | None:
     """The store with the loop in which its holder grows; None where it does not, or that is not sure. `repeated` says
     that its function is known to run again and again."""
     root = store.root
@@ -48,9 +46,9 @@ def kept_on(file: SourceFile, store: Stored, repeated: bool = False) -> Stored |
     return replace(found, loop=_stores.loop_of_key(found.key, found.event))
 
 
-def _class_of_part(file: SourceFile, part: ast.Attribute, unit: Unit) -> ClassModel | None:
+def _class_of_part(file: SourceFile, part: ast.Attribute, unit: model.Unit) -> model.ClassModel | None:
     """The class of `self.stats`, where the object that was made with its owner stays there."""
-    owner = unit.method_class() if terminal(part.value) == unit.self_name() else None
+    owner = unit.method_class() if model.terminal(part.value) == unit.self_name() else None
     made = owner.attributes.get(part.attr, []) if owner is not None else []
     # Bound anew elsewhere it starts afresh.
     if any(e.unit.name != "__init__" or e.loop is not None for e, _ in made) or _attribute_cut(part.attr, file.text):
@@ -58,7 +56,7 @@ def _class_of_part(file: SourceFile, part: ast.Attribute, unit: Unit) -> ClassMo
     return file.roles.class_of(part, unit) if made else None
 
 
-def _on_name(file: SourceFile, store: Stored, name: str, repeated: bool) -> Stored | None:
+def _on_name(file: SourceFile, store: _stores.Stored, name: str, repeated: bool) -> _stores.Stored | None:
     event = store.event
     home = event.unit.home(name)
     # A caller's container may be emptied, or thrown away, by the caller.
@@ -80,19 +78,19 @@ def _on_name(file: SourceFile, store: Stored, name: str, repeated: bool) -> Stor
     return replace(store, loop=loop, lasting=home.is_module and once)
 
 
-def _emptied(file: SourceFile, home: Unit, name: str) -> list[Event]:
+def _emptied(file: SourceFile, home: model.Unit, name: str) -> list[model.Event]:
     """Where something is taken out of a variable, or it is deleted."""
     # By text: `del rows[0]` and `del rows[:n]` alike.
     deleted = [e for e in home.events if isinstance(e.node, ast.Delete) and name in ast.unparse(e.node)]
-    return [*(e for e in file.calls(*EMPTYING) if terminal(receiver(e.call)) == name), *deleted]
+    return [*(e for e in file.calls(*EMPTYING) if model.terminal(model.receiver(e.call)) == name), *deleted]
 
 
-def _for_ever(store: Stored) -> Stored:
+def _for_ever(store: _stores.Stored) -> _stores.Stored:
     """A store whose holder grows from call to call, and is never emptied."""
     return replace(store, loop=None, lasting=True)
 
 
-def _starts(bindings: list[Event], name: str, store: Stored) -> list[Event] | None:
+def _starts(bindings: list[model.Event], name: str, store: _stores.Stored) -> list[model.Event] | None:
     """The bindings that start a holder afresh; None where one of them starts it as something that does not grow."""
     # `total = total + x` continues what was there; only a binding of something else ends the growth.
     fresh = [b for b in bindings if not _from_itself(b, name)]
@@ -106,8 +104,8 @@ def _bound_elsewhere(file: SourceFile, name: str) -> bool:
 
 
 def _on_attribute(
-    file: SourceFile, store: Stored, name: str, owner: ClassModel | None, repeated: bool
-) -> Stored | None:
+    file: SourceFile, store: _stores.Stored, name: str, owner: model.ClassModel | None, repeated: bool
+) -> _stores.Stored | None:
     if owner is None:
         return None
     fresh = _starts([event for event, _ in owner.attributes.get(name, [])], name, store)
@@ -119,17 +117,17 @@ def _on_attribute(
     return _as_long_as_its_object(file, store, owner) or _for_ever(store)
 
 
-def _ends(file: SourceFile, name: str, fresh: list[Event]) -> bool:
+def _ends(file: SourceFile, name: str, fresh: list[model.Event]) -> bool:
     """Whether an attribute is started afresh by `reset()` or a loop over epochs, emptied or shortened."""
     if any(b.unit.name != "__init__" or b.loop is not None for b in fresh):
         return True
-    if any(terminal(root_of(receiver(e.call) or e.call)) == name for e in file.calls(*EMPTYING)):
+    if any(model.terminal(_stores.root_of(model.receiver(e.call) or e.call)) == name for e in file.calls(*EMPTYING)):
         return True
     # By the text of the whole file: who shortens an attribute may have the object under any name.
     return _attribute_cut(name, file.text)
 
 
-def _as_long_as_its_object(file: SourceFile, store: Stored, owner: ClassModel) -> Stored | None:
+def _as_long_as_its_object(file: SourceFile, store: _stores.Stored, owner: model.ClassModel) -> _stores.Stored | None:
     """The store as one that ends with its object, which each run of a function makes anew and nobody else gets; None
     where the object may last."""
     made = list(file.calls(owner.name))
@@ -138,7 +136,7 @@ def _as_long_as_its_object(file: SourceFile, store: Stored, owner: ClassModel) -
     return replace(store, loop=None, lasting=False) if anew else None
 
 
-def _is_anew(file: SourceFile, made: Event) -> bool:
+def _is_anew(file: SourceFile, made: model.Event) -> bool:
     """Whether an object gets a name of a function that runs again and again, and is only asked by that name."""
     unit, statement = made.unit, made.statement
     if not isinstance(statement, ast.Assign) or statement.value is not made.node or unit.is_module:
@@ -149,15 +147,20 @@ def _is_anew(file: SourceFile, made: Event) -> bool:
     if len(names) != len(statement.targets) or not again or any(unit.home(name) is not unit for name in names):
         return False
     asked = {id(n.value) for n in ast.walk(unit.node) if isinstance(n, ast.Attribute)}
-    return all(id(read) in asked for name in names for read in reads_of(unit.node, name))
+    return all(id(read) in asked for name in names for read in model.reads_of(unit.node, name))
 
 
-def _is_field(owner: ClassModel, name: str) -> bool:
+def _is_field(owner: model.ClassModel, name: str) -> bool:
     """Whether a dataclass makes the attribute, a list or a dict, for each of its objects."""
     for one in owner.node.body:
-        if isinstance(one, ast.AnnAssign) and terminal(one.target) == name and isinstance(one.value, ast.Call):
-            made = keyword(one.value, "default_factory")
-            return terminal(one.value) == "field" and terminal(made) in ("list", "dict", "OrderedDict", "deque")
+        if isinstance(one, ast.AnnAssign) and model.terminal(one.target) == name and isinstance(one.value, ast.Call):
+            made = model.keyword(one.value, "default_factory")
+            return model.terminal(one.value) == "field" and model.terminal(made) in (
+                "list",
+                "dict",
+                "OrderedDict",
+                "deque",
+            )
     return False
 
 
@@ -173,7 +176,7 @@ def _attribute_cut(name: str, text: str) -> bool:
     )
 
 
-def _widest(event: Event, fresh: list[Event]) -> Loop | None:
+def _widest(event: model.Event, fresh: list[model.Event]) -> model.Loop | None:
     """The outermost loop around an event in which nothing starts the holder afresh."""
     loop, found = event.loop, None
     while loop is not None:
@@ -185,7 +188,7 @@ def _widest(event: Event, fresh: list[Event]) -> Loop | None:
     return found
 
 
-def _from_itself(binding: Event, name: str) -> bool:
+def _from_itself(binding: model.Event, name: str) -> bool:
     """`total += x`, `total = total + x`."""
     node = binding.node
     if isinstance(node, ast.AugAssign):
@@ -193,20 +196,20 @@ def _from_itself(binding: Event, name: str) -> bool:
     value = getattr(node, "value", None)
     # A call too: `total = torch.cat([total, x])`.
     return isinstance(value, (ast.BinOp, ast.Call)) and any(
-        terminal(n) == name for n in walk(value) if isinstance(n, (ast.Name, ast.Attribute))
+        model.terminal(n) == name for n in model.walk(value) if isinstance(n, (ast.Name, ast.Attribute))
     )
 
 
-def _can_grow(binding: Event, name: str, store: Stored) -> bool:
+def _can_grow(binding: model.Event, name: str, store: _stores.Stored) -> bool:
     """Whether what a holder starts as is a container without a limit, or something to add to."""
     node = binding.node
     if not isinstance(node, (ast.Assign, ast.AnnAssign)):
         return False
     values: list[ast.expr | None] = [node.value]
-    target = next((t for t in targets_of(node) if terminal(t) == name), None)
+    target = next((t for t in model.targets_of(node) if model.terminal(t) == name), None)
     if isinstance(node, ast.Assign) and target not in node.targets and isinstance(node.value, (ast.Tuple, ast.List)):
         # `losses, total = [], 0`: each has its own beginning.
-        own = value_for(node, target) if target is not None else None
+        own = model.value_for(node, target) if target is not None else None
         values = [own] if own is not None else list(node.value.elts)
     return all(growable(one, store.adds) for one in values)
 
@@ -219,7 +222,7 @@ def growable(value: ast.expr | None, adds: bool) -> bool:
     if isinstance(value, (ast.List, ast.ListComp, ast.Dict, ast.DictComp)):
         return not _of_limited(value)
     if isinstance(value, ast.Call):
-        name = terminal(value)
+        name = model.terminal(value)
         if name == "deque":
             return not limit(value)
         if name == "defaultdict" and value.args and _makes_limited(value.args[0]):
@@ -241,12 +244,12 @@ def _makes_limited(factory: ast.expr) -> bool:
     """Whether what makes a `defaultdict`'s values makes such: `lambda: deque(maxlen=8)`, `partial(deque, maxlen=8)`."""
     if isinstance(factory, ast.Lambda):
         return limit(factory.body)
-    if not (is_call(factory, "partial") and factory.args):
+    if not (model.is_call(factory, "partial") and factory.args):
         return False
     return limit(ast.Call(factory.args[0], factory.args[1:], factory.keywords))
 
 
-def is_repeated(file: SourceFile, unit: Unit, event: Event | None = None, depth: int = 0) -> bool:
+def is_repeated(file: SourceFile, unit: model.Unit, event: model.Event | None = None, depth: int = 0) -> bool:
     """Whether a unit, or an event in it, runs again and again: in a loop here, or called in one."""
     if event is not None and event.loop is not None:
         return True
@@ -257,7 +260,7 @@ def is_repeated(file: SourceFile, unit: Unit, event: Event | None = None, depth:
     return any(is_repeated(file, caller.unit, caller, depth + 1) for caller in file.callers(unit))
 
 
-def surely_recording(file: SourceFile, event: Event, depth: int = 0) -> bool:
+def surely_recording(file: SourceFile, event: model.Event, depth: int = 0) -> bool:
     """Whether gradients are on at an event as far as every way there is seen: from the file's own level, from what runs
     a backward itself, from `main`."""
     unit = event.unit
@@ -270,12 +273,12 @@ def surely_recording(file: SourceFile, event: Event, depth: int = 0) -> bool:
     return depth < _DEEPEST and bool(callers) and all(surely_recording(file, c, depth + 1) for c in callers)
 
 
-def bindings_at(name: str, event: Event) -> list[Event]:
+def bindings_at(name: str, event: model.Event) -> list[model.Event]:
     """The bindings of a local name that an event may read."""
-    return reaching(name, event) if event.unit.home(name) is event.unit else []
+    return destinations.reaching(name, event) if event.unit.home(name) is event.unit else []
 
 
-def kept_in_steps(file: SourceFile) -> Iterator[Stored]:
+def kept_in_steps(file: SourceFile) -> Iterator[_stores.Stored]:
     """Stores within a training loop into names that are bound outside of it, in the order of the file."""
     # A store may lie in several steps: that of each optimizer.
     seen: set[int] = set()
@@ -295,7 +298,7 @@ def kept_in_steps(file: SourceFile) -> Iterator[Stored]:
                 yield kept
 
 
-def _events_of(step: Step) -> Iterator[Event]:
+def _events_of(step: Step) -> Iterator[model.Event]:
     """What each pass does in the step's own unit, then in the methods without loops that go backward for it."""
     assert step.loop is not None
     yield from (e for e in step.unit.events if e.inside(step.loop))
@@ -305,7 +308,7 @@ def _events_of(step: Step) -> Iterator[Event]:
             yield from (e for e in unit.events if e.loop is None)
 
 
-def _is_new(kept: Stored, loop: Loop) -> bool:
+def _is_new(kept: _stores.Stored, loop: model.Loop) -> bool:
     """Whether a key, where the value is stored under one, is another one in each pass of a loop."""
     if kept.key is None:
         return True
@@ -313,7 +316,7 @@ def _is_new(kept: Stored, loop: Loop) -> bool:
     return _stores.counts_up(kept.key, kept.event) or (changing is not None and loop.within(changing))
 
 
-def kept_in_loops(file: SourceFile, lines: list[int]) -> Iterator[Stored]:
+def kept_in_loops(file: SourceFile, lines: list[int]) -> Iterator[_stores.Stored]:
     """Calls on given lines, in a loop, that put a value into a container from outside of all loops of the function."""
     units = file.units_at(lines)
     for event in (e for unit in units for name in _stores.ADDING for e in unit.calls.get(name, ()) if e.line in lines):
@@ -323,7 +326,7 @@ def kept_in_loops(file: SourceFile, lines: list[int]) -> Iterator[Stored]:
             yield kept
 
 
-def kept_under_keys(file: SourceFile, lines: list[int]) -> Iterator[Stored]:
+def kept_under_keys(file: SourceFile, lines: list[int]) -> Iterator[_stores.Stored]:
     """Assignments on given lines, made again and again, of a value to a key that is not written down in a dict that
     lasts: an attribute, the module's, or one from outside of all loops of the function."""
     for event in (e for unit in file.units_at(lines) for e in unit.events):
@@ -336,7 +339,7 @@ def kept_under_keys(file: SourceFile, lines: list[int]) -> Iterator[Stored]:
             yield kept
 
 
-def outermost_loop(event: Event) -> Loop | None:
+def outermost_loop(event: model.Event) -> model.Loop | None:
     """The loop around all others that an event stands in."""
     loop = event.loop
     while loop is not None and loop.parent is not None:
@@ -344,14 +347,14 @@ def outermost_loop(event: Event) -> Loop | None:
     return loop
 
 
-def _is_of_others(kept: Stored) -> bool:
+def _is_of_others(kept: _stores.Stored) -> bool:
     """Whether what keeps the value is not the function's own."""
     root, unit = kept.variable, kept.event.unit
     # A name that nobody binds here is not known.
     return root == unit.self_name() or unit.home(root) not in (unit, None)
 
 
-def outlives(kept: Stored, loop: Loop) -> bool:
+def outlives(kept: _stores.Stored, loop: model.Loop) -> bool:
     """Whether what keeps the value is not made anew in each pass of a loop."""
     root = kept.variable
     unit = kept.event.unit

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, Unit, given, name_set, receiver, targets_of, terminal, walk
+from torchvet.rules.kit import Iterator, SourceFile
+from torchvet.source.model import Event, Unit, given, is_attribute, name_set, receiver, targets_of, terminal, walk
 
 _NOT_OF_THE_RUN = name_set("""
     parameters named_parameters state_dict load_state_dict modules named_modules children buffers named_buffers eval
@@ -66,4 +65,4 @@ def _kept(forward: Unit) -> Iterator[str]:
 
 
 def _is_read(unit: Unit, name: str) -> bool:
-    return any(isinstance(n, ast.Attribute) and n.attr == name and isinstance(n.ctx, ast.Load) for n in walk(unit.node))
+    return any(is_attribute(n, name) and isinstance(n.ctx, ast.Load) for n in walk(unit.node))

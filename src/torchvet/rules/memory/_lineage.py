@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from torchvet.rules.kit import SourceFile
+from torchvet.rules.kit import Iterable, SourceFile
 from torchvet.rules.shared.training_loops import bound_before
-from torchvet.source import syntax
-from torchvet.source.model import Event, Loop, is_call, is_name, name_set, value_bound
-from torchvet.source.model import torch_names as names
-from torchvet.source.model.units import Unit, receiver, targets_of, terminal, value_for
+from torchvet.source import model, syntax
+from torchvet.source.model import torch_names
 
 _NO_GRAPH = frozenset(("data", "shape", "dtype", "device", "grad", "ndim", "is_cuda", "requires_grad", "training"))
 _PLAIN = frozenset(("float", "int", "len", "str", "bool", "range", "repr", "round", "next", "iter", "isinstance"))
 _BUILTINS = frozenset(("sum", "min", "max", "list", "tuple", "zip", "enumerate"))
 """Functions whose result holds what they are given."""
 _NO_TORCH = ("numpy.", "np.", "math.", "random.")
-_PLAIN_ARGUMENTS = name_set("to cuda view reshape flatten size sum mean unsqueeze squeeze")
+_PLAIN_ARGUMENTS = model.name_set("to cuda view reshape flatten size sum mean unsqueeze squeeze")
 """Methods whose arguments are sizes or devices, never tensors with a graph."""
-_OF_CONTAINERS = name_set("values items get pop copy")
+_OF_CONTAINERS = model.name_set("values items get pop copy")
 """Methods of containers that hand out what was put in."""
-_NOT_VALUES = name_set(
+_NOT_VALUES = model.name_set(
     "module criterion optimizer scheduler scaler loader number constant fresh accelerator engine parameter"
 )
 _AT_FIRST = frozenset(("fresh", "number", "constant"))
@@ -38,7 +35,7 @@ class Lineage:
     """`graph` are the bindings whose values hold a graph that the expression was computed from; `loose` what could not
     be followed (parameters, attributes, names of an outer scope), `carried` names bound in the pass before."""
 
-    graph: set[Event] = field(default_factory=set)
+    graph: set[model.Event] = field(default_factory=set)
     loose: set[str] = field(default_factory=set)
     carried: set[str] = field(default_factory=set)
     stateful: bool = False
@@ -51,7 +48,7 @@ class Lineage:
         return bool(self.graph & other.graph or self.carried & other.carried or self.loose & other.loose)
 
 
-def lineage(file: SourceFile, node: ast.AST | None, event: Event) -> Lineage:
+def lineage(file: SourceFile, node: ast.AST | None, event: model.Event) -> Lineage:
     """What an expression, as it stands at an event, was computed from. Bounded by the event's innermost loop."""
     tracer = _Tracer(file, event.loop)
     tracer.visit(node, event, 0)
@@ -59,7 +56,7 @@ def lineage(file: SourceFile, node: ast.AST | None, event: Event) -> Lineage:
 
 
 class _Tracer:
-    def __init__(self, file: SourceFile, loop: Loop | None, follows_callers: bool = False) -> None:
+    def __init__(self, file: SourceFile, loop: model.Loop | None, follows_callers: bool = False) -> None:
         self._file = file
         self._follows_callers = follows_callers
         # A comprehension is no pass.
@@ -68,7 +65,7 @@ class _Tracer:
         self._seen: dict[tuple[int, str], bool] = {}
         self._left = _MOST
 
-    def visit(self, node: ast.AST | None, event: Event, depth: int) -> bool:
+    def visit(self, node: ast.AST | None, event: model.Event, depth: int) -> bool:
         """Follow an expression; whether its value may hold a graph made within the bounds."""
         if node is None or isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr, ast.Lambda)):
             return False
@@ -89,16 +86,21 @@ class _Tracer:
             return self._any((node.body, node.orelse), event, depth)
         return self._any(ast.iter_child_nodes(node), event, depth)
 
-    def _any(self, nodes: Iterable[ast.AST], event: Event, depth: int) -> bool:
+    def _any(self, nodes: Iterable[ast.AST], event: model.Event, depth: int) -> bool:
         # A list and no generator: every part is to be noted, also behind the first that holds.
         answers = [self.visit(one, event, depth + 1) for one in nodes if not isinstance(one, ast.expr_context)]
         return any(answers)
 
     # Calls -----------------------------------------------------------------------------------------------------------
 
-    def _call(self, node: ast.Call, event: Event, depth: int) -> bool:
-        dotted, name, on = self._file.dotted(node.func), terminal(node), receiver(node)
-        if dotted.startswith(_NO_TORCH) or dotted in _PLAIN or name in names.DETACHING or names.is_factory(dotted):
+    def _call(self, node: ast.Call, event: model.Event, depth: int) -> bool:
+        dotted, name, on = self._file.dotted(node.func), model.terminal(node), model.receiver(node)
+        if (
+            dotted.startswith(_NO_TORCH)
+            or dotted in _PLAIN
+            or name in torch_names.DETACHING
+            or torch_names.is_factory(dotted)
+        ):
             return False
         hands_on = dotted.startswith("torch.") or dotted in _BUILTINS
         # Before the receiver, so that arguments are noted whatever the call is.
@@ -114,17 +116,19 @@ class _Tracer:
         self._made_by(node, event, depth)
         return True
 
-    def _is_value(self, on: ast.expr, name: str, event: Event) -> bool:
+    def _is_value(self, on: ast.expr, name: str, event: model.Event) -> bool:
         """Whether a method is called on a value of the pass, not on a module or other object that outlives it."""
         if not isinstance(on, (ast.Name, ast.Attribute)):
             # `super().forward(x)` is a call on the module itself.
-            return not (is_call(on, "super"))
+            return not (model.is_call(on, "super"))
         roles = self._file.roles.of(on, event.unit)
         if roles & {"module", "criterion", "optimizer", "loader", "scaler"}:
             return False
-        return bool(roles & {"tensor", "loss", "output"}) or name in names.TENSOR_METHODS or name in _OF_CONTAINERS
+        return (
+            bool(roles & {"tensor", "loss", "output"}) or name in torch_names.TENSOR_METHODS or name in _OF_CONTAINERS
+        )
 
-    def _made_by(self, node: ast.Call, event: Event, depth: int) -> None:
+    def _made_by(self, node: ast.Call, event: model.Event, depth: int) -> None:
         """Note what a module or function that is called may add of its own."""
         target = self._file.roles.class_of(node.func, event.unit)
         if target is not None:
@@ -146,7 +150,7 @@ class _Tracer:
 
     # Names -----------------------------------------------------------------------------------------------------------
 
-    def _attribute(self, node: ast.Attribute, event: Event, depth: int) -> bool:
+    def _attribute(self, node: ast.Attribute, event: model.Event, depth: int) -> bool:
         if node.attr in _NO_GRAPH or self._file.dotted(node).startswith(("torch.", "numpy.", "math.")):
             return False
         root: ast.expr = node
@@ -172,30 +176,18 @@ class _Tracer:
             return True
         return self.visit(root, event, depth + 1)
 
-    def _is_changed(self, name: str, event: Event) -> bool:
+    def _is_changed(self, name: str, event: model.Event) -> bool:
         """Whether the loop stores something in an object that outlives its passes: `memory.h = h`, or
         `memory.update(state)` for its own sake."""
         if self._loop is None or self._inside(name, event):
             return False
-        for other in event.unit.events:
-            if not other.inside(self._loop):
-                continue
-            node = other.node
-            if any(isinstance(t, ast.Attribute) and terminal(t.value) == name for t in targets_of(node)):
-                return True
-            # A call for its own sake with arguments keeps something of them; one without
-            # (`optimizer.step()`) takes nothing.
-            given = isinstance(node, ast.Call) and (node.args or node.keywords) and isinstance(other.parent, ast.Expr)
-            on = receiver(node) if isinstance(node, ast.Call) and given else None
-            if is_name(on, name):
-                return True
-        return False
+        return any(_stores_in(other, name) for other in event.unit.events if other.inside(self._loop))
 
-    def _inside(self, name: str, event: Event) -> bool:
+    def _inside(self, name: str, event: model.Event) -> bool:
         """Whether a name of this unit is bound within the bounds."""
         return any(b.inside(self._loop) for b in event.unit.bindings.get(name, ()))
 
-    def _name(self, node: ast.Name, event: Event, depth: int) -> bool:
+    def _name(self, node: ast.Name, event: model.Event, depth: int) -> bool:
         unit, name = event.unit, node.id
         home = unit.home(name)
         # Names in capitals are constants.
@@ -212,7 +204,7 @@ class _Tracer:
         answers = [self._binding(b, name, depth) for b in inside]
         return any(answers)
 
-    def _from_before(self, node: ast.Name, event: Event, inside: list[Event]) -> bool:
+    def _from_before(self, node: ast.Name, event: model.Event, inside: list[model.Event]) -> bool:
         """Whether a name may hold what it held before the bounds, and nothing within them is bound to it. What the pass
         before has bound is carried."""
         again = self._loop is not None and self._inside(node.id, event)
@@ -221,7 +213,7 @@ class _Tracer:
             return False
         return not inside and self._outer(node, event)
 
-    def _outer(self, node: ast.Name, event: Event) -> bool:
+    def _outer(self, node: ast.Name, event: model.Event) -> bool:
         """A name from outside the bounds: models and settings are no values; others cannot be followed."""
         if self._file.roles.of(node, event.unit) & _NOT_VALUES:
             return False
@@ -234,7 +226,7 @@ class _Tracer:
         (self.found.loose if self._loop is None else self.found.carried).add(node.id)
         return True
 
-    def _is_given_data(self, name: str, unit: Unit) -> bool:
+    def _is_given_data(self, name: str, unit: model.Unit) -> bool:
         """Whether every caller in this file gives a parameter something without a graph."""
         if self._follows_callers or name not in unit.parameters or name in unit.bindings:
             return False
@@ -251,7 +243,7 @@ class _Tracer:
     def _is_class_or_function(self, name: str) -> bool:
         return name in self._file.classes or bool(self._file.functions(name))
 
-    def _binding(self, binding: Event, name: str, depth: int) -> bool:
+    def _binding(self, binding: model.Event, name: str, depth: int) -> bool:
         key = (id(binding), name)
         if key in self._seen:
             return self._seen[key]
@@ -261,7 +253,7 @@ class _Tracer:
         # What is bound under `no_grad` has no graph, whatever it is made of.
         if self._file.gradients.enabled(binding) == "no" or isinstance(node, (ast.With, ast.AsyncWith)):
             return False
-        value = value_bound(node, name)
+        value = model.value_bound(node, name)
         if value is None:
             value = (
                 node.iter
@@ -277,8 +269,10 @@ class _Tracer:
         self._seen[key] = holds
         return holds
 
-    def _is_loader(self, node: ast.AST | None, event: Event) -> bool:
-        while isinstance(node, ast.Call) and node.args and terminal(node) in ("enumerate", "tqdm", "iter", "next"):
+    def _is_loader(self, node: ast.AST | None, event: model.Event) -> bool:
+        while (
+            isinstance(node, ast.Call) and node.args and model.terminal(node) in ("enumerate", "tqdm", "iter", "next")
+        ):
             node = node.args[0]
         if not isinstance(node, ast.expr):
             return False
@@ -287,14 +281,14 @@ class _Tracer:
         return "loader" in known or (not known and (self._file.roles.hinted("loader", node) or data))
 
 
-def _binds_anew(binding: Event, event: Event) -> bool:
+def _binds_anew(binding: model.Event, event: model.Event) -> bool:
     """Whether every pass that comes to an event has been through a binding, which does not only add something."""
     return event.sure_after(binding) and not isinstance(binding.node, ast.AugAssign)
 
 
-def _reaching(name: str, event: Event) -> list[Event]:
+def _reaching(name: str, event: model.Event) -> list[model.Event]:
     """The bindings before an event that it may see, the latest first, back to one that binds the name anew."""
-    found: list[Event] = []
+    found: list[model.Event] = []
     for binding in reversed(bound_before(name, event)):
         found.append(binding)
         if _binds_anew(binding, event):
@@ -310,7 +304,7 @@ def _is_data(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and _DATA.search(node.id) is not None
 
 
-def keeps_state(methods: dict[str, Unit]) -> bool:
+def keeps_state(methods: dict[str, model.Unit]) -> bool:
     """Whether methods other than `__init__` bind an attribute of their object to something computed."""
     for name, method in methods.items():
         # These set up, clear or switch.
@@ -318,25 +312,25 @@ def keeps_state(methods: dict[str, Unit]) -> bool:
             continue
         own = method.self_name()
         for event in method.events:
-            for target in targets_of(event.node):
-                value = value_for(event.node, target)
-                on_self = isinstance(target, ast.Attribute) and terminal(target.value) == own
+            for target in model.targets_of(event.node):
+                value = model.value_for(event.node, target)
+                on_self = isinstance(target, ast.Attribute) and model.terminal(target.value) == own
                 # `self.training_done = True` holds no tensor.
                 if on_self and not isinstance(value, ast.Constant):
                     return True
     return False
 
 
-def _is_foreign_method(node: ast.expr, unit: Unit) -> bool:
+def _is_foreign_method(node: ast.expr, unit: model.Unit) -> bool:
     """Whether `self.name(…)` is a method from elsewhere, which may hand on what it keeps. An attribute that the class
     binds is a model that somebody gave."""
     owner = unit.method_class()
     if owner is None or not isinstance(node, ast.Attribute):
         return False
-    return terminal(node.value) == unit.self_name() and node.attr not in owner.attributes
+    return model.terminal(node.value) == unit.self_name() and node.attr not in owner.attributes
 
 
-def _made_of_torch(file: SourceFile, node: ast.AST, unit: Unit) -> bool:
+def _made_of_torch(file: SourceFile, node: ast.AST, unit: model.Unit) -> bool:
     """Whether what is called was made by a constructor of `torch.nn` here: such modules keep no state of a pass."""
     made = file.roles.values(node, unit)
     if not made and isinstance(node, ast.Name) and node.id in unit.parameters:
@@ -349,5 +343,16 @@ def _is_of_torch(file: SourceFile, value: ast.expr | None) -> bool:
     while isinstance(value, ast.Call):
         if file.dotted(value.func).startswith(("torch.nn.", "torch.compile")):
             return True
-        value = receiver(value)
+        value = model.receiver(value)
     return False
+
+
+def _stores_in(event: model.Event, name: str) -> bool:
+    """Whether an event sets an attribute of an object, or calls its method for the call's own sake. One without
+    arguments (`optimizer.step()`) takes nothing."""
+    node = event.node
+    if any(isinstance(t, ast.Attribute) and model.terminal(t.value) == name for t in model.targets_of(node)):
+        return True
+    if not isinstance(node, ast.Call) or not (node.args or node.keywords):
+        return False
+    return isinstance(event.parent, ast.Expr) and model.is_name(model.receiver(node), name)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
-from torchvet.rules.kit import SourceFile
+from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.memory._stores import Stored
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source import syntax
@@ -54,9 +53,7 @@ def _class_of(file: SourceFile, event: Event) -> str:
         return ""
     values = [value for value, _ in file.roles.values(on, event.unit)]
     names = {file.dotted(v.func) for v in values if isinstance(v, ast.Call)}
-    dotted = (
-        names.pop() if len(names) == 1 and len(values) == len([v for v in values if isinstance(v, ast.Call)]) else ""
-    )
+    dotted = names.pop() if len(names) == 1 and all(isinstance(v, ast.Call) for v in values) else ""
     last = dotted.rpartition(".")[2]
     known = last in file.classes or bool(file.roles.of(on, event.unit)) or _NO_METER.search(dotted) is not None
     return dotted if last[:1].isupper() and not known else ""

@@ -6,8 +6,8 @@ import ast
 import re
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, Unit, given, name_set, receiver, root_of, targets_of, terminal
-from torchvet.source.model.origins import identity
+from torchvet.source.model import ClassModel, Event, Unit, name_set, origins, root_of, targets_of
+from torchvet.source.syntax import given, receiver, terminal
 
 _OF_MODULES = name_set("eval train parameters named_parameters state_dict load_state_dict modules cuda to half")
 """What is done to modules; of what is done to tensors as well only modules are called."""
@@ -66,10 +66,15 @@ def _may_be_one(file: SourceFile, run: Event) -> bool:
         return False
     if not isinstance(function, (ast.Name, ast.Attribute)) or file.callee(run) is not None:
         return False
-    owner = unit.method_class()
-    if owner is not None and isinstance(function, ast.Name) and function.id == unit.self_name():
+    owner = _class_of_self(function, unit)
+    if owner is not None:
         return "module" in file.roles.of_class(owner)
     return _is_named_like_one(file, function, unit) or _is_treated_like_one(file, function, unit)
+
+
+def _class_of_self(node: ast.expr | None, unit: Unit) -> ClassModel | None:
+    """The class whose own object a name is in a method; None for any other expression."""
+    return unit.method_class() if isinstance(node, ast.Name) and node.id == unit.self_name() else None
 
 
 def _is_named_like_one(file: SourceFile, function: ast.Name | ast.Attribute, unit: Unit) -> bool:
@@ -80,8 +85,8 @@ def _is_named_like_one(file: SourceFile, function: ast.Name | ast.Attribute, uni
         return True
     # `vae.encoder` is a part of something, `self.encoder` one of a module; any other may be what it likes.
     on = function.value if isinstance(function, ast.Attribute) else None
-    owner = unit.method_class()
-    if owner is not None and isinstance(on, ast.Name) and on.id == unit.self_name():
+    owner = _class_of_self(on, unit)
+    if owner is not None:
         return "module" in file.roles.of_class(owner)
     return on is not None and root_of(on) not in file.imports.names
 
@@ -90,14 +95,14 @@ def _is_treated_like_one(file: SourceFile, function: ast.Name | ast.Attribute, u
     """Whether the very thing that is called is moved, trained, saved or put into evaluation mode somewhere."""
     if any(file.dotted(value) == "torch.load" for value in _makers(file, function, unit)):
         return True
-    name, written, mine = terminal(function), ast.dump(function), identity(function, unit)
+    name, written, mine = terminal(function), ast.dump(function), origins.identity(function, unit)
     for event in file.calls(*_OF_MODULES):
         on = receiver(event.call)
         if name not in (terminal(on), *map(terminal, targets_of(event.statement))):
             continue
         # `batch.to(device)` says nothing of `buffer.batch(3)`, nor of another function's `batch`.
         alike = type(on) is type(function) or isinstance(on, ast.Call)
-        if alike and (terminal(event.node) not in _OF_TENSORS_TOO or identity(on, event.unit) & mine):
+        if alike and (terminal(event.node) not in _OF_TENSORS_TOO or origins.identity(on, event.unit) & mine):
             return True
         if isinstance(on, ast.Attribute) and ast.dump(on) == written:
             return True

@@ -7,9 +7,9 @@ output leads to its node and the node to the output, out of the sight of Python'
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 
-from torchvet.recording.records.base import SAVED_HOOKS, Census, Stranger
-from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Location, Recording, Rule, Sequence, SourceFile
+from torchvet.rules.kit import Edits, Finding, Findings, Location, Recording, Rule, SourceFile, records
 from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.model import edits, is_name, terminal
 from torchvet.source.statements import first_line
@@ -28,7 +28,13 @@ _ADVICE = (
 
 def packed_as_they_are(rule: Rule, recording: Recording) -> Findings:
     """Storages without a name that live on because their own node has them from a hook."""
-    who = [s for r in recording.ranks for c in r.all(Census) for s in c.strangers if s.owner == SAVED_HOOKS]
+    who = [
+        s
+        for r in recording.ranks
+        for c in r.all(records.base.Census)
+        for s in c.strangers
+        if s.owner == records.base.SAVED_HOOKS
+    ]
     if not who:
         return
     nodes = ", ".join(dict.fromkeys(s.attribute for s in who if s.attribute))
@@ -37,12 +43,12 @@ def packed_as_they_are(rule: Rule, recording: Recording) -> Findings:
     at = _line_of(packs[0], recording) if len(packs) == 1 else None
     name = _given(packs[0][1]) if len(packs) == 1 else "tensor"
     cause, advice = _CAUSE.format(nodes=nodes), _ADVICE.format(name=name)
-    yield from stranger_findings(rule, recording, "native", cause, advice, location=at, owner=SAVED_HOOKS)
+    yield from stranger_findings(rule, recording, "native", cause, advice, location=at, owner=records.base.SAVED_HOOKS)
 
 
 def is_packed(finding: Finding) -> bool:
     """Whether a finding is about such a cycle."""
-    return finding.holder is not None and finding.holder.name.startswith(f"{SAVED_HOOKS}.")
+    return finding.holder is not None and finding.holder.name.startswith(f"{records.base.SAVED_HOOKS}.")
 
 
 def detached_when_packed(file: SourceFile, finding: Finding) -> Edits:
@@ -58,30 +64,35 @@ def detached_when_packed(file: SourceFile, finding: Finding) -> Edits:
     return ()
 
 
-def _packs(who: Sequence[Stranger], recording: Recording) -> list[tuple[str, _Function]]:
+def _packs(who: Sequence[records.base.Stranger], recording: Recording) -> list[tuple[str, _Function]]:
     """The program's pack hooks that hand back what they are given, each with its file: those that are made beside the
     unpack hook that the run has seen, where it is known."""
     found: list[tuple[bool, str, _Function]] = []
     # By text: most programs use no such hooks, and no file need be parsed.
-    used = any(SAVED_HOOKS in text for text in recording.sources.values())
+    used = any(records.base.SAVED_HOOKS in text for text in recording.sources.values())
     unpacked = {(s.path, s.line) for s in who if s.path is not None}
     for path in recording.sources if used else ():
         if (file := recording.model(path)) is None:
             continue
-        for call in _calls(file.tree):
-            hook = _defined(file.tree, call.args[0])
-            if hook is not None and _handed_back(hook) is not None:
-                # A run sees a node's unpack hook alone: torch keeps no pack hook once it has run.
-                unpack = _defined(file.tree, next(iter(call.args[1:]), None))
-                found.append((unpack is not None and (path, first_line(unpack)) in unpacked, path, hook))
+        for hook, unpack in _pairs(file.tree):
+            # A run sees a node's unpack hook alone: torch keeps no pack hook once it has run.
+            found.append((unpack is not None and (path, first_line(unpack)) in unpacked, path, hook))
     # Several pairs of hooks may hand tensors back; the run knows of some nodes which unpack hook they have.
     sure = [f for f in found if f[0] or not unpacked]
     return list({id(hook): (path, hook) for _, path, hook in sure}.values())
 
 
+def _pairs(tree: ast.Module) -> Iterator[tuple[_Function, _Function | None]]:
+    """The pack hooks that hand back what they are given, each with the unpack hook beside it."""
+    for call in _calls(tree):
+        hook = _defined(tree, call.args[0])
+        if hook is not None and _handed_back(hook) is not None:
+            yield hook, _defined(tree, next(iter(call.args[1:]), None))
+
+
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:
     """Where hooks for saved tensors are put in place."""
-    return (n for n in ast.walk(tree) if isinstance(n, ast.Call) and terminal(n) == SAVED_HOOKS and n.args)
+    return (n for n in ast.walk(tree) if isinstance(n, ast.Call) and terminal(n) == records.base.SAVED_HOOKS and n.args)
 
 
 def _defined(tree: ast.AST, hook: ast.expr | None) -> _Function | None:

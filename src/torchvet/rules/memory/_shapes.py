@@ -6,19 +6,8 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._sizes import Shape, after, broadcast, indexed, size_of, written
-from torchvet.source.model import (
-    Event,
-    Unit,
-    argument,
-    given,
-    is_call,
-    is_name,
-    name_set,
-    receiver,
-    terminal,
-    value_bound,
-)
-from torchvet.source.model.origins import made_by
+from torchvet.source.model import Event, Unit, is_call, is_name, name_set, origins, value_bound
+from torchvet.source.syntax import argument, given, receiver, terminal
 
 _SIZED = {"randn", "rand", "zeros", "ones", "empty", "randint", "full", "normal"}
 _LIKE = {"zeros_like", "ones_like", "randn_like", "rand_like", "empty_like", "full_like"}
@@ -149,13 +138,13 @@ class Shapes:
 
     def _parts_of(self, loader: ast.expr, unit: Unit, depth: int) -> list[Shape | None] | None:
         """What a loader's batches consist of, where it goes over a `TensorDataset`."""
-        for made, where in made_by(loader, unit):
+        for made, where in origins.made_by(loader, unit):
             if not is_call(made, "DataLoader") or not made.args:
                 continue
             # A collate function of the program's own may give batches of any form.
             if any(k.arg in ("collate_fn", "batch_sampler") for k in made.keywords):
                 return None
-            for dataset, inside in made_by(made.args[0], where):
+            for dataset, inside in origins.made_by(made.args[0], where):
                 if is_call(dataset, "TensorDataset"):
                     whole = [self._seen_from(one, inside, dataset, depth) for one in dataset.args]
                     # A batch has other rows than the whole, and the same columns.
@@ -187,7 +176,7 @@ class Shapes:
         """What a module of this file, or of `torch.nn`, makes of its argument."""
         if not node.args:
             return _NO_MODULE
-        for made, where in made_by(node.func, event.unit):
+        for made, where in origins.made_by(node.func, event.unit):
             if not isinstance(made, ast.Call):
                 continue
             model = self._file.roles.class_named(made.func, where)
@@ -222,7 +211,7 @@ class Shapes:
         if name != "Sequential" or depth >= 8:
             return None
         for layer in made.args:
-            call = next((m for m, _ in made_by(layer, unit) if isinstance(m, ast.Call)), None)
+            call = next((m for m, _ in origins.made_by(layer, unit) if isinstance(m, ast.Call)), None)
             shape = self._through_layer(call, unit, shape, depth + 1) if call is not None else None
         return shape
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from types import EllipsisType
 
-from torchvet.source.model import keyword, name_set, terminal
+from torchvet.source.model import is_literal, keyword, name_set, terminal
 
 Dim = int | str | None | EllipsisType
 Shape = tuple[Dim, ...]
@@ -54,7 +54,7 @@ def indexed(shape: Shape, index: ast.expr) -> Shape | None:
     found: list[Dim] = []
     rest = list(shape)
     for part in parts:
-        if isinstance(part, ast.Constant) and part.value is None:
+        if is_literal(part, None):
             found.append(1)
             continue
         if isinstance(part, ast.Constant) and part.value is ...:
@@ -152,7 +152,7 @@ def _reduced(shape: Shape, dim: int | None, keep: ast.expr | None, given: bool) 
     if dim is None or (... in shape and dim != -1) or not -len(shape) <= dim < len(shape) or shape[dim] is ...:
         return None
     place = dim % len(shape)
-    kept: Shape = (1,) if isinstance(keep, ast.Constant) and keep.value is True else ()
+    kept: Shape = (1,) if is_literal(keep, True) else ()
     return (*shape[:place], *kept, *shape[place + 1 :])
 
 

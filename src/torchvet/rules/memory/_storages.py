@@ -6,10 +6,9 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._lasting import bindings_at
-from torchvet.source.model import Event, Unit, is_call, is_name, name_set, under_methods, value_bound
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+from torchvet.source import model
 
-_SAME_SIZE = name_set(
+_SAME_SIZE = model.name_set(
     "detach cpu clone contiguous to float half double view reshape squeeze flatten permute transpose cuda "
     "requires_grad_ unsqueeze bfloat16 numpy sigmoid softmax exp relu tanh log_softmax type"
 )
@@ -17,12 +16,12 @@ _SAME_SIZE = name_set(
 _DEEPEST = 5
 
 
-def origins(node: ast.expr | None, event: Event, depth: int = 0) -> list[tuple[ast.expr, Event]]:
+def origins(node: ast.expr | None, event: model.Event, depth: int = 0) -> list[tuple[ast.expr, model.Event]]:
     """The names and calls that an expression's tensors come from, sizes kept: methods that keep the number of elements
     are seen through, local names followed to what binds them. What reduces or indexes is left out."""
     # Also those that copy: the question is how large, not whose storage.
-    node = under_methods(node, _SAME_SIZE)
-    if isinstance(node, ast.Attribute) and node.attr == "data":
+    node = model.under_methods(node, _SAME_SIZE)
+    if model.is_attribute(node, "data"):
         return origins(node.value, event, depth)
     if isinstance(node, (ast.Tuple, ast.List)):
         return [pair for one in node.elts for pair in origins(one, event, depth)]
@@ -33,7 +32,7 @@ def origins(node: ast.expr | None, event: Event, depth: int = 0) -> list[tuple[a
     return [(node, event)] if isinstance(node, ast.Call) else []
 
 
-def _of_name(node: ast.Name, event: Event, depth: int) -> list[tuple[ast.expr, Event]]:
+def _of_name(node: ast.Name, event: model.Event, depth: int) -> list[tuple[ast.expr, model.Event]]:
     bindings = bindings_at(node.id, event)
     # Bound twice, it stands for itself.
     if len(bindings) != 1 or depth > _DEEPEST:
@@ -43,11 +42,11 @@ def _of_name(node: ast.Name, event: Event, depth: int) -> list[tuple[ast.expr, E
     if isinstance(binding.node, ast.Assign) and isinstance(value, ast.Call):
         # Tuples that a call gives are taken for what it makes.
         return origins(value, binding.unit.call_of(value) or binding, depth + 1)
-    found = value_bound(binding.node, node.id)
+    found = model.value_bound(binding.node, node.id)
     return origins(found, binding, depth + 1) if found is not None else [(node, event)]
 
 
-def of_parameters(node: ast.expr, event: Event, names: list[str]) -> bool:
+def of_parameters(node: ast.expr, event: model.Event, names: list[str]) -> bool:
     """Whether an expression is one of the unit's parameters, whole."""
     return any(
         isinstance(value, ast.Name) and value.id in names and not bindings_at(value.id, at)
@@ -55,7 +54,7 @@ def of_parameters(node: ast.expr, event: Event, names: list[str]) -> bool:
     )
 
 
-def of_a_batch(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:
+def of_a_batch(file: SourceFile, node: ast.expr, event: model.Event, depth: int = 0) -> bool:
     """Whether an expression is as large as a batch for sure: a module's output, what a loop over a loader gives, a
     copy of a module's weights."""
     if isinstance(node, (ast.Tuple, ast.List)):
@@ -71,12 +70,12 @@ def of_a_batch(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -
 _ACTIVATIONS = ("softmax", "log_softmax", "relu", "gelu", "sigmoid", "tanh", "silu", "leaky_relu", "elu")
 
 
-def _is_activation(file: SourceFile, node: ast.expr | None, event: Event, depth: int = 0) -> bool:
+def _is_activation(file: SourceFile, node: ast.expr | None, event: model.Event, depth: int = 0) -> bool:
     """Whether a module's forward computes it by a function of each element, so that it has the size of a layer."""
     while isinstance(node, ast.Call):
-        on, name = receiver(node), terminal(node)
+        on, name = model.receiver(node), model.terminal(node)
         torch = file.dotted(node.func).startswith("torch.")
-        if name in _ACTIVATIONS and (torch or (on is not None and terminal(on) != event.unit.self_name())):
+        if name in _ACTIVATIONS and (torch or (on is not None and model.terminal(on) != event.unit.self_name())):
             return True
         if torch or name not in _SAME_SIZE:
             return False
@@ -84,35 +83,37 @@ def _is_activation(file: SourceFile, node: ast.expr | None, event: Event, depth:
     if not isinstance(node, ast.Name) or depth > _DEEPEST:
         return False
     bindings = bindings_at(node.id, event)
-    values = [value_for(b.node, t) for b in bindings for t in targets_of(b.node) if terminal(t) == node.id]
+    values = [
+        model.value_for(b.node, t) for b in bindings for t in model.targets_of(b.node) if model.terminal(t) == node.id
+    ]
     # Bound once, to one expression of its own.
     return len(bindings) == 1 == len(values) and _is_activation(file, values[0], bindings[0], depth + 1)
 
 
 def _iterated(node: ast.expr) -> ast.expr:
     """`loader` of `enumerate(tqdm(loader))`."""
-    while is_call(node, "enumerate", "tqdm", "track") and node.args:
+    while model.is_call(node, "enumerate", "tqdm", "track") and node.args:
         node = node.args[0]
     return node
 
 
-def _counts(binding: Event, name: str) -> bool:
+def _counts(binding: model.Event, name: str) -> bool:
     """Whether a name is the number that `enumerate` gives."""
     node = binding.node
-    first = targets_of(node)[0]
-    counted = isinstance(node, ast.For) and is_call(node.iter, "enumerate")
-    return counted and is_name(first, name)
+    first = model.targets_of(node)[0]
+    counted = isinstance(node, ast.For) and model.is_call(node.iter, "enumerate")
+    return counted and model.is_name(first, name)
 
 
-def _gives_much(file: SourceFile, call: ast.Call, unit: Unit) -> bool:
+def _gives_much(file: SourceFile, call: ast.Call, unit: model.Unit) -> bool:
     """Whether a call copies a module's weights, or runs a module that is no loss."""
     if file.dotted(call.func) == "copy.deepcopy" and call.args:
         copied = call.args[0]
-        return terminal(copied) == "state_dict" or file.roles.is_a("module", copied, unit)
+        return model.terminal(copied) == "state_dict" or file.roles.is_a("module", copied, unit)
     return "criterion" not in file.roles.of(call.func, unit) and file.gradients.forwards.runs_module(call, unit)
 
 
-def _is_large(file: SourceFile, value: ast.expr, at: Event, depth: int) -> bool:
+def _is_large(file: SourceFile, value: ast.expr, at: model.Event, depth: int) -> bool:
     if isinstance(value, ast.Call):
         return _gives_much(file, value, at.unit)
     if not isinstance(value, ast.Name):

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from torchvet.rules.kit import Iterator, SourceFile
-from torchvet.source.model import Event, Loop, is_call, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, is_call, names_in, receiver, sole_target, targets_of, terminal, walk
 
 _ADDABLE = re.compile(r"\s*[^\s\d\"'\[{]")
 _BINDS = re.compile(r"([A-Za-z_][\w.]*)[ \t]*(?::[^=]+)?=(?!=)(.*)")
@@ -96,7 +96,7 @@ def _keyed_by(event: Event) -> Stored | None:
 def under_a_key(event: Event) -> Stored | None:
     """`holder[key] = value`, whatever the holder and the key."""
     node = event.node
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = sole_target(node)
     if not isinstance(target, ast.Subscript) or not isinstance(node, ast.Assign):
         return None
     return Stored(event, target.value, node.value, key=target.slice)
@@ -141,7 +141,7 @@ def counts_up(key: ast.expr, event: Event) -> bool:
 
 def loop_of_key(key: ast.expr, event: Event) -> Loop | None:
     """The outermost loop around an event whose variable is a part of a key."""
-    names = {one.id for one in walk(key) if isinstance(one, ast.Name)}
+    names = names_in(key)
     loop, found = event.loop, None
     while loop is not None:
         if isinstance(loop.node, (ast.For, ast.AsyncFor)) and names & {terminal(t) for t in targets_of(loop.node)}:

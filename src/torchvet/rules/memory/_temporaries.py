@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from torchvet.recording.records.base import Place, SiteBytes, Window
-from torchvet.recording.records.memory import AttentionMatrix
-from torchvet.rules.kit import Iterator, RankRecording, Recording, Severity
+from torchvet.rules.kit import Iterator, Place, RankRecording, Recording, Severity, records
 
 _WIDE = 1024
 """Classes from which on logits are worth another form."""
@@ -28,7 +26,7 @@ class Pattern:
 
     what: str
     instead: str
-    sites: list[SiteBytes] = field(default_factory=list)
+    sites: list[records.base.SiteBytes] = field(default_factory=list)
     severity: Severity = "warning"
 
     @property
@@ -42,7 +40,7 @@ class Pattern:
         return sum(s.storages for s in self.sites)
 
     @property
-    def largest(self) -> SiteBytes:
+    def largest(self) -> records.base.SiteBytes:
         """The site of the largest tensor."""
         return max(self.sites, key=lambda s: s.bytes // s.storages)
 
@@ -57,7 +55,7 @@ class Pattern:
         return max(sums, key=lambda p: sums[p])
 
 
-def patterns(rank: RankRecording, recording: Recording, window: Window) -> Iterator[Pattern]:
+def patterns(rank: RankRecording, recording: Recording, window: records.base.Window) -> Iterator[Pattern]:
     """Computations written out by hand, of which tensors were alive at the window's peak, the largest first."""
     # The optimizer's temporaries have the shapes of weights.
     sites = [s for s in window.sites if s.site.place is not None and s.site.phase in ("forward", "backward")]
@@ -67,12 +65,12 @@ def patterns(rank: RankRecording, recording: Recording, window: Window) -> Itera
     yield from sorted(found, key=lambda p: -p.bytes)
 
 
-def _attention(rank: RankRecording, recording: Recording, sites: list[SiteBytes]) -> Pattern | None:
+def _attention(rank: RankRecording, recording: Recording, sites: list[records.base.SiteBytes]) -> Pattern | None:
     """Matrices of one shape with weights that a softmax made of a matrix product, and that another product read.
 
     No fused operator gives the weights: where more reads them, or they outlive the step, they are wanted.
     """
-    seen = [record for record in rank.latest(AttentionMatrix, "place", "shape") if record.applied]
+    seen = [record for record in rank.latest(records.memory.AttentionMatrix, "place", "shape") if record.applied]
     # `scaled_dot_product_attention` gives the result alone, so that it cannot replace weights that are read.
     replaced = [r for r in seen if not r.elsewhere and not r.kept]
     # Weights that are only multiplied once first: of those a fused form takes the place.
@@ -90,7 +88,7 @@ def _attention(rank: RankRecording, recording: Recording, sites: list[SiteBytes]
     return Pattern("attention matrices", instead, matrices, severity="info")
 
 
-def _is_fused(recording: Recording, site: SiteBytes) -> bool:
+def _is_fused(recording: Recording, site: records.base.SiteBytes) -> bool:
     """Whether a line already calls a fused form."""
     return any(name in (recording.source_line(site.site.place) or "") for name in _FUSED)
 
@@ -100,9 +98,9 @@ def _matrices(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (math.prod(shape[:-2]), *shape[-2:])
 
 
-def _probabilities(sites: list[SiteBytes]) -> Iterator[Pattern]:
+def _probabilities(sites: list[records.base.SiteBytes]) -> Iterator[Pattern]:
     """Three or more tensors of one shape over many classes, from a softmax or a cross-entropy in single operators."""
-    by_shape: dict[tuple[int, ...], list[SiteBytes]] = {}
+    by_shape: dict[tuple[int, ...], list[records.base.SiteBytes]] = {}
     for site in sites:
         shape = site.site.shape
         # Square ones are attention's.
@@ -124,7 +122,7 @@ def _over_classes(shape: tuple[int, ...]) -> bool:
     return len(shape) >= 2 and shape[-1] >= _WIDE
 
 
-def _is_softmax_by_hand(alike: list[SiteBytes]) -> bool:
+def _is_softmax_by_hand(alike: list[records.base.SiteBytes]) -> bool:
     """Whether tensors of one shape were made by the operators that a softmax or a cross-entropy is written with."""
     names = {_operator(s) for s in alike}
     made = {_operator(s) for s in alike if s.site.phase == "forward"}
@@ -133,7 +131,7 @@ def _is_softmax_by_hand(alike: list[SiteBytes]) -> bool:
     return ("exp" in made and not names.isdisjoint(("div", "log", "sub"))) or ("_softmax" in made and "log" in names)
 
 
-def _encodings(recording: Recording, sites: list[SiteBytes]) -> Iterator[Pattern]:
+def _encodings(recording: Recording, sites: list[records.base.SiteBytes]) -> Iterator[Pattern]:
     """One-hot encodings over many classes, by the name in their line."""
     found = [
         s
@@ -148,5 +146,5 @@ def _encodings(recording: Recording, sites: list[SiteBytes]) -> Iterator[Pattern
         )
 
 
-def _operator(site: SiteBytes) -> str:
+def _operator(site: records.base.SiteBytes) -> str:
     return site.site.op.removeprefix("aten.").partition(".")[0]

@@ -7,13 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from torchvet.analysis.growth import usable_censuses
-from torchvet.finding import Related
-from torchvet.recording.records.base import SAVED_HOOKS, Place, Stranger
-from torchvet.recording.records.memory import ObjectLines
-from torchvet.rules.kit import Holder, RankRecording, Recording, Rule
-from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.unreachable_storages import names_of
-from torchvet.rules.shared.witnesses import Witness
+from torchvet.rules.kit import Holder, Place, RankRecording, Recording, Related, Rule, records, size
+from torchvet.rules.shared import unreachable_storages, witnesses
 
 _SHOWN = 3
 _MOST = 0.5
@@ -45,9 +40,9 @@ class Traced(NamedTuple):
     sure: bool = False
 
 
-def traced(rank: RankRecording, counted: Witness, recording: Recording) -> Traced:
+def traced(rank: RankRecording, counted: witnesses.Witness, recording: Recording) -> Traced:
     """What the steps show in which Python's objects were traced; nothing where there are none, or on a device."""
-    objects = rank.last(ObjectLines)
+    objects = rank.last(records.memory.ObjectLines)
     # What Python's objects take is none of the device's.
     if objects is None or counted.name == "device memory":
         return Traced()
@@ -74,7 +69,7 @@ def traced(rank: RankRecording, counted: Witness, recording: Recording) -> Trace
     return Traced(None, advice, None, beside)
 
 
-def _lines_in(recording: Recording, objects: ObjectLines) -> list[tuple[Place, float]]:
+def _lines_in(recording: Recording, objects: records.memory.ObjectLines) -> list[tuple[Place, float]]:
     """The lines whose objects live on, with their functions, and bytes per step."""
     return [(_within(recording, one.place), one.bytes) for one in objects.lines[:_SHOWN]]
 
@@ -85,7 +80,7 @@ def _within(recording: Recording, place: Place) -> Place:
     return msgspec.structs.replace(place, function=span.qualname) if span is not None else place
 
 
-def _native(rank: RankRecording) -> list[Stranger]:
+def _native(rank: RankRecording) -> list[records.base.Stranger]:
     """What the last search that came upon any named in the place of a name: a hook, a kind of graph node, a method."""
     looks = ([s for s in c.strangers if s.kind == "native" and s.owner] for c in reversed(usable_censuses(rank)))
     return next(filter(None, looks), [])
@@ -93,12 +88,12 @@ def _native(rank: RankRecording) -> list[Stranger]:
 
 def native_holder(rank: RankRecording) -> Holder | None:
     """The same, as a finding's holder."""
-    names = names_of(_native(rank))
+    names = unreachable_storages.names_of(_native(rank))
     return Holder(name=names[0], kind="native", path=names) if names else None
 
 
 def outermost(rank: RankRecording) -> list[Related]:
     """The outermost Python objects that lead to what no name does, with their lines where they are functions."""
-    who = [s for s in _native(rank) if s.owner != SAVED_HOOKS]
-    places = [Place(s.path, s.line, s.owner) if s.path and s.line else None for s in who]
+    who = [s for s in _native(rank) if s.owner != records.base.SAVED_HOOKS]
+    places = [records.base.Place(s.path, s.line, s.owner) if s.path and s.line else None for s in who]
     return [Rule.beside("leads to it", s.owner, place) for s, place in zip(who, places, strict=True)]

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
 
-from torchvet.formatting import count
-from torchvet.recording.records.base import Place
-from torchvet.recording.records.nonfinite import DataOrigin, Held, NonFinite
-from torchvet.rules.kit import Recording, Related
+from torchvet.rules.kit import Place, Recording, Related, count, records
 from torchvet.source.stores import Made, Maker, MakerSearch, Wrong
 
 _MOST = 3
@@ -33,7 +30,7 @@ class Origin:
     related: list[Related] = field(default_factory=list)
 
 
-def origin_of(record: NonFinite, recording: Recording) -> Origin:
+def origin_of(record: records.nonfinite.NonFinite, recording: Recording) -> Origin:
     """Where bad data comes from; empty where nothing is known."""
     origin = record.origin
     if origin is None:
@@ -51,7 +48,7 @@ def origin_of(record: NonFinite, recording: Recording) -> Origin:
 # Values that are kept somewhere -----------------------------------------------------------------------------------
 
 
-def _of_held(held: Held, record: NonFinite, recording: Recording) -> Origin:
+def _of_held(held: records.nonfinite.Held, record: records.nonfinite.NonFinite, recording: Recording) -> Origin:
     made = _made(held, recording)
     found = Origin(message=f"; it comes from {_whole(held)}", cause=f"; {_amount(held)}")
     _choose(found, made, record)
@@ -64,7 +61,7 @@ def _of_held(held: Held, record: NonFinite, recording: Recording) -> Origin:
     return found
 
 
-def _made(held: Held, recording: Recording) -> Made:
+def _made(held: records.nonfinite.Held, recording: Recording) -> Made:
     search = _search(held, recording)
     if held.is_variable:
         return search.of_variable(held.path, held.line, held.attribute)
@@ -76,7 +73,7 @@ def _made(held: Held, recording: Recording) -> Made:
     return search.of_attribute(held.owner, held.attribute)
 
 
-def _search(held: Held, recording: Recording) -> MakerSearch:
+def _search(held: records.nonfinite.Held, recording: Recording) -> MakerSearch:
     shape = held.operand.shape
     return recording.index.makers(
         Wrong(
@@ -90,11 +87,11 @@ def _search(held: Held, recording: Recording) -> MakerSearch:
     )
 
 
-def _choose(found: Origin, made: Made, record: NonFinite) -> None:
+def _choose(found: Origin, made: Made, record: records.nonfinite.NonFinite) -> None:
     """The line that makes the values if there is one, else the one that assigns them."""
     first = made.alone or (made.assigned[0] if len(made.assigned) == 1 else None)
     if first is not None:
-        found.place = Place(first.path, first.line, first.function)
+        found.place = records.base.Place(first.path, first.line, first.function)
     others = [one for one in made.assigned if first is None or (one.path, one.line) != (first.path, first.line)]
     found.related += [_at("assigned", one) for one in others[:_MOST]]
     if made.alone is None:
@@ -107,7 +104,7 @@ def _alone(maker: Maker | None) -> str:
     return f"; by the text only line {maker.line} can make it: it {maker.does}" if maker is not None else ""
 
 
-def _used(found: Origin, record: NonFinite) -> None:
+def _used(found: Origin, record: records.nonfinite.NonFinite) -> None:
     place = record.place
     if (
         found.place is not None
@@ -123,7 +120,7 @@ def _at(role: str, one: Maker) -> Related:
     return Related(role=role, message=one.does, path=one.path, line=one.line)
 
 
-def _whole(held: Held) -> str:
+def _whole(held: records.nonfinite.Held) -> str:
     """`WindowSet.features`, `features of main()`, `the list of samples`; of one of a few `TensorDataset.tensors[0]`."""
     name = held.attribute if held.of_items else held.name
     if held.is_variable:
@@ -131,20 +128,20 @@ def _whole(held: Held) -> str:
     return f"{held.owner}.{name}" if held.attribute else f"the {held.owner} of samples"
 
 
-def _checked(held: Held) -> str:
+def _checked(held: records.nonfinite.Held) -> str:
     """The expression for a check: of a list that of one item."""
     if held.is_variable:
         return held.name
     return f"self.{held.name}" if held.attribute else f"samples{held.name}"
 
 
-def _where(held: Held) -> str:
+def _where(held: records.nonfinite.Held) -> str:
     rows = ", ".join(map(str, held.rows[:_MOST_ROWS]))
     more = " and more" if len(held.rows) > _MOST_ROWS else ""
     return f"row{'s' if len(held.rows) > 1 else ''} {rows}{more}"
 
 
-def _amount(held: Held) -> str:
+def _amount(held: records.nonfinite.Held) -> str:
     """How much of it is not finite, and where."""
     nans, infinities = held.operand.nans, held.operand.infinities
     kinds = [f"{n:,} {kind}" for n, kind in ((nans, "NaN"), (infinities, "infinite")) if n]
@@ -158,7 +155,7 @@ def _amount(held: Held) -> str:
 # What is computed or only guessed ---------------------------------------------------------------------------------
 
 
-def _of_guess(origin: DataOrigin, recording: Recording) -> Origin:
+def _of_guess(origin: records.nonfinite.DataOrigin, recording: Recording) -> Origin:
     """The dataset holds such values, and none of the batch's others: what it gives is computed, of these or not."""
     held = origin.held[0]
     found = Origin(advice=f"follow what {origin.dataset} makes of {held.name or _whole(held)}: {_where(held)} first")
@@ -170,7 +167,7 @@ def _of_guess(origin: DataOrigin, recording: Recording) -> Origin:
     return found
 
 
-def _seen(record: NonFinite) -> Wrong:
+def _seen(record: records.nonfinite.NonFinite) -> Wrong:
     """What is known of the batch itself: of a dict by its name the key."""
     held = record.result
     if held is None:
@@ -178,12 +175,14 @@ def _seen(record: NonFinite) -> Wrong:
     return Wrong(nans=held.nans > 0, infinities=held.infinities > 0, keys=_KEYS.findall(held.name or ""))
 
 
-def _functions(origin: DataOrigin) -> list[Related]:
+def _functions(origin: records.nonfinite.DataOrigin) -> list[Related]:
     pairs = ((origin.collated, "makes the batch"), (origin.read, "makes an item"))
     return [Related(role="made in", message=f"{p.function} {what}", path=p.path, line=p.line) for p, what in pairs if p]
 
 
-def _of_functions(origin: DataOrigin, record: NonFinite, recording: Recording) -> Origin:
+def _of_functions(
+    origin: records.nonfinite.DataOrigin, record: records.nonfinite.NonFinite, recording: Recording
+) -> Origin:
     """All that the dataset holds is finite: its functions make it."""
     places = [p for p in (origin.read, origin.collated) if p is not None]
     if not places:
@@ -198,7 +197,7 @@ def _of_functions(origin: DataOrigin, record: NonFinite, recording: Recording) -
     found.message = f"; {names} makes it"
     found.cause = f"; all that {origin.dataset} holds is finite, so {names} computes or reads it"
     if made.alone is not None:
-        found.place = Place(made.alone.path, made.alone.line, made.alone.function)
+        found.place = records.base.Place(made.alone.path, made.alone.line, made.alone.function)
         found.cause += _alone(made.alone)
     else:
         if len(places) == 1:
@@ -209,7 +208,9 @@ def _of_functions(origin: DataOrigin, record: NonFinite, recording: Recording) -
     return found
 
 
-def _of_variable(origin: DataOrigin, record: NonFinite, recording: Recording) -> Origin:
+def _of_variable(
+    origin: records.nonfinite.DataOrigin, record: records.nonfinite.NonFinite, recording: Recording
+) -> Origin:
     """A batch of no loader, whose values stand in no other variable."""
     at = origin.bound
     if at is None:

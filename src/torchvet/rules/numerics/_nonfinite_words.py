@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
 
-from torchvet.formatting import count
 from torchvet.recording.records.nonfinite import NonFinite, Operand
-from torchvet.rules.kit import About, Iterator
+from torchvet.rules.kit import About, Callable, Iterable, Iterator, count
 
 ENDS = {"float16": 65504.0, "bfloat16": 3.39e38, "float32": 3.40e38, "float64": 1.80e308}
 """Greatest finite values."""

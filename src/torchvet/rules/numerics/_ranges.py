@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 
+from torchvet.rules.kit import Callable
 from torchvet.rules.numerics import _terms
 from torchvet.source.model import Event, given, value_bound
 from torchvet.source.walking import Arm

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torchvet.recording.records.autocast import HalfOperator
 from torchvet.rules.core.at_work import AtWork
-from torchvet.rules.kit import About, Finding, Measured, Place, RankRecording, Related, Sequence, Severity
+from torchvet.rules.kit import About, Finding, Measured, Place, RankRecording, Related, Sequence, Severity, records
 from torchvet.rules.shared.order_rule import EventRule
 
 Line = tuple[str, str, Place | None]
@@ -47,15 +46,15 @@ class AutocastRule(EventRule):
         )
 
 
-def half_operators(rank: RankRecording, situation: str) -> list[list[HalfOperator]]:
+def half_operators(rank: RankRecording, situation: str) -> list[list[records.autocast.HalfOperator]]:
     """What ran in half precision in a situation, by place."""
-    found: dict[Place, list[HalfOperator]] = {}
-    for seen in rank.latest(HalfOperator, "place", "situation", "operator", "dtype"):
+    found: dict[Place, list[records.autocast.HalfOperator]] = {}
+    for seen in rank.latest(records.autocast.HalfOperator, "place", "situation", "operator", "dtype"):
         if seen.situation == situation:
             found.setdefault(seen.place, []).append(seen)
     return list(found.values())
 
 
-def callers(seen: HalfOperator) -> list[Line]:
+def callers(seen: records.autocast.HalfOperator) -> list[Line]:
     """The lines that called the one where an operator ran: source may name one of them."""
     return [("called-from", "called from here", place) for place in seen.callers]

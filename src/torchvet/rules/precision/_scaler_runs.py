@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
-from torchvet.recording.records.scaling import FaultKind, ScalingFault, ScalingUse
-from torchvet.recording.records.training import Outcome
 from torchvet.rules.core.at_work import AtWork
-from torchvet.rules.kit import Finding, Iterator, Location, Measured, Place, RankRecording, Recording, Related, Severity
-from torchvet.rules.shared.growth_rule import location_of
-from torchvet.rules.shared.order_rule import EventRule
-from torchvet.rules.shared.seen_suspicions import suspected_in
+from torchvet.rules.kit import Finding, Location, Measured, Place, RankRecording, Recording, Related, Severity, records
+from torchvet.rules.shared import growth_rule, order_rule, seen_suspicions
 
-__all__ = ["Report", "ScalerRule", "ScalingFault", "ScalingUse", "faults", "of", "smaller", "times", "uses"]
+__all__ = ["Report", "ScalerRule", "faults", "of", "smaller", "times", "uses"]
 
 
 _LONG = 1e9
@@ -33,24 +30,24 @@ class Report(NamedTuple):
     """None: where the fault is, or where the scaler is made."""
 
 
-class ScalerRule(EventRule):
+class ScalerRule(order_rule.EventRule):
     """A fault of loss scaling as runs show it. Subclasses name the records that speak of it and report each."""
 
     needs_at_work: ClassVar[AtWork | None] = "a scaler"
-    kinds: ClassVar[tuple[FaultKind, ...]] = ()
+    kinds: ClassVar[tuple[records.scaling.FaultKind, ...]] = ()
     """The faults that the rule reports."""
     refusals: ClassVar[tuple[str, ...]] = ()
     """Parts of the messages by which torch refused what the rule reports."""
 
-    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report | None:
+    def of_fault(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report | None:
         """The report of a fault of the rule's kinds."""
         return None
 
-    def of_refusal(self, fault: ScalingFault, recording: Recording) -> Report | None:
+    def of_refusal(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report | None:
         """The report of a call that torch refused."""
         return None
 
-    def of_use(self, use: ScalingUse) -> Report | None:
+    def of_use(self, use: records.scaling.ScalingUse) -> Report | None:
         """The report of what the scalers made at one place did."""
         return None
 
@@ -67,7 +64,7 @@ class ScalerRule(EventRule):
                 yield self._observed(rank, report, use.place, use.steps)
 
     def _reported(
-        self, rank: RankRecording, fault: ScalingFault, report: Report | None, severity: Severity
+        self, rank: RankRecording, fault: records.scaling.ScalingFault, report: Report | None, severity: Severity
     ) -> Iterator[Finding]:
         if report is None:
             return
@@ -97,36 +94,40 @@ class ScalerRule(EventRule):
     def suspected(self, recording: Recording, place: Place | None) -> Location | None:
         """The line that source suspects of the rule's fault and that a run's line may belong to: the same one, else one
         of its function, else the file's only one."""
-        here = location_of(place)
+        here = growth_rule.location_of(place)
         if here is None:
             return None
-        found = [f.location for f in suspected_in(self, recording, here.path) if f.location is not None]
+        found = [f.location for f in seen_suspicions.suspected_in(self, recording, here.path) if f.location is not None]
         same = [at for at in found if at.line <= here.line <= (at.end_line or at.line)]
         near = [at for at in found if (at.function or "<module>") == here.function]
         return next(iter(same or near or (found if len(found) == 1 else [])), None)
 
 
-def uses(rank: RankRecording) -> list[ScalingUse]:
+def uses(rank: RankRecording) -> list[records.scaling.ScalingUse]:
     """The last record of each place where scalers are made."""
-    return rank.latest(ScalingUse, "id")
+    return rank.latest(records.scaling.ScalingUse, "id")
 
 
-def faults(rank: RankRecording, *kinds: FaultKind) -> Iterator[ScalingFault]:
+def faults(rank: RankRecording, *kinds: records.scaling.FaultKind) -> Iterator[records.scaling.ScalingFault]:
     """The last record of each fault of some kinds."""
-    return (fault for fault in rank.latest(ScalingFault, "kind", "place") if fault.kind in kinds)
+    return (fault for fault in rank.latest(records.scaling.ScalingFault, "kind", "place") if fault.kind in kinds)
 
 
-def _refused(rank: RankRecording, *parts: str) -> Iterator[tuple[ScalingFault, Severity]]:
+def _refused(rank: RankRecording, *parts: str) -> Iterator[tuple[records.scaling.ScalingFault, Severity]]:
     """What torch refused with one of these messages: an error if the program ended by it; a warning if the program
     caught it, dropped the gradients that waited and never trained again; else for information."""
-    outcome = rank.last(Outcome)
+    outcome = rank.last(records.training.Outcome)
     for fault in faults(rank, "refused") if parts else ():
         part = next((p for p in parts if p in (fault.error or "")), None)
         if part is not None:
-            died = outcome is not None and part in (outcome.error or "")
-            failed = outcome is not None and outcome.status != 0
-            ended = fault.waiting and not fault.after
-            yield fault, "error" if died or (ended and failed) else "warning" if ended else "info"
+            yield fault, _severity(fault, outcome, part)
+
+
+def _severity(fault: records.scaling.ScalingFault, outcome: records.training.Outcome | None, part: str) -> Severity:
+    died = outcome is not None and part in (outcome.error or "")
+    failed = outcome is not None and outcome.status != 0
+    ended = fault.waiting and not fault.after
+    return "error" if died or (ended and failed) else "warning" if ended else "info"
 
 
 def times(factor: float | None) -> str:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from torchvet.rules.kit import Effect, SourceFile, Step
 from torchvet.rules.shared.order_rule import OrderRule, Pass
-from torchvet.source.model import Event, Unit, is_set, origins, receiver, target_names, terminal, walk
+from torchvet.source.model import Event, Unit, is_attribute, is_set, origins, receiver, target_names, terminal, walk
 from torchvet.source.syntax import expression
 
 _PRECISION = re.compile(r"amp\b|amp_|_amp|scaler|fp16|bf16|float16|half|precision|mixed|dtype|cuda|device|autocast")
@@ -135,7 +135,7 @@ def returned(unit: Unit | None) -> list[tuple[ast.expr | None, Event]]:
 
 def is_scale_call(node: ast.AST, unit: Unit) -> bool:
     """Whether a node is `scaler.scale(…)`."""
-    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "scale"
+    called = isinstance(node, ast.Call) and is_attribute(node.func, "scale")
     return called and unit.file.roles.is_a("scaler", node.func.value, unit)  # type: ignore[attr-defined]
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, TypeGuard
 
-from torchvet.rules.kit import Severity, SourceFile
-from torchvet.source.model import ClassModel, Event, Unit, is_call, receiver, terminal
+from torchvet.rules.kit import Iterable, Severity, SourceFile
+from torchvet.source.model import ClassModel, Event, Unit, is_attribute, is_call, receiver, terminal
 
 Enabled = Literal["yes", "no", "unknown"]
 
@@ -84,7 +84,7 @@ def devices(file: SourceFile, node: ast.expr | None, unit: Unit, depth: int = 0)
     """The kinds of device that an expression can mean (`cuda`, `cpu`, `mps`); empty where that is not known."""
     if depth > _DEEPEST:
         return set()  # `self.device = torch.device(self.device)` leads back to itself
-    if isinstance(node, ast.Attribute) and node.attr == "type":
+    if is_attribute(node, "type"):
         return devices(file, node.value, unit, depth + 1)
     if _makes_device(node, file) and node.args:
         return devices(file, node.args[0], unit, depth + 1)
@@ -266,6 +266,12 @@ def _may_open(file: SourceFile, unit: Unit) -> bool:
 def inside(unit: Unit, at: Region) -> list[Event]:
     """Events of a unit that lie within a region, those of regions nested in it included."""
     return [e for e in unit.events if any(w is at.node for w in e.context.withs)]
+
+
+def are_some_off(unit: Unit, withs: Iterable[ast.expr]) -> bool:
+    """Whether one of the `with` items of a unit opens a region that is off."""
+    found = (region(unit.file, item, unit) for item in {id(w): w for w in withs}.values())
+    return any(one is not None and one.enabled == "no" for one in found)
 
 
 def calls_inside(unit: Unit, at: Region) -> list[Event]:

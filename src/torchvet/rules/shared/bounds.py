@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.analysis.growth_series import CONTAINERS
-from torchvet.recording.records.optimizers import OptimizerUse
-from torchvet.recording.records.training import LoopBound, Ran
-from torchvet.rules.kit import Growth, Recording, Store
+from torchvet.rules.kit import Growth, Recording, Store, records
 
 if TYPE_CHECKING:
     from torchvet.source.stores import Limit, Removal
@@ -109,7 +107,7 @@ def _dataset(growth: Growth, stores: list[Store], recording: Recording) -> Bound
     # Another store may keep under any key.
     if not all(recording.index.is_keyed_by_index(s) for s in stores) or _outlived_an_epoch(growth, recording):
         return None
-    lengths = [b.length for r in recording.ranks for b in r.all(LoopBound)]
+    lengths = [b.length for r in recording.ranks for b in r.all(records.training.LoopBound)]
     most = int(growth.bytes_per_step * max(lengths)) if lengths else None
     return Bound("it is full when every item of the dataset has been read", most, sure=most is not None)
 
@@ -125,7 +123,7 @@ def _loop(growth: Growth, recording: Recording) -> Bound | None:
     if len(holding.path) != 1 or not (growth.kind == "evaluation" or _called_in_loop(growth, recording)):
         return None
     # The last record of a loop has its final length.
-    for loop in {b.place: b for r in recording.ranks for b in r.all(LoopBound)}.values():
+    for loop in {b.place: b for r in recording.ranks for b in r.all(records.training.LoopBound)}.values():
         if loop.place.path != path or not scope.endswith(f".{loop.place.function}"):
             continue
         # It has outlived one run of the loop, so it is not made anew for each.
@@ -157,8 +155,13 @@ def _removal(growth: Growth, recording: Recording) -> Bound | None:
 
 def _steps(recording: Recording) -> list[tuple[str, int]]:
     """Lines of the loops whose turns are steps."""
-    optimizers = [u.step_place for r in recording.ranks for u in r.all(OptimizerUse) if u.step_place is not None]
-    loops = [b.place for r in recording.ranks for b in r.all(LoopBound)]
+    optimizers = [
+        u.step_place
+        for r in recording.ranks
+        for u in r.all(records.optimizers.OptimizerUse)
+        if u.step_place is not None
+    ]
+    loops = [b.place for r in recording.ranks for b in r.all(records.training.LoopBound)]
     return list(dict.fromkeys((p.path, p.line) for p in [*optimizers, *loops]))
 
 
@@ -197,7 +200,7 @@ has grown on all the while is not limited by it, as it may be by a reset."""
 def _emptied_outside(growth: Growth, limit: Limit, recording: Recording) -> Bound | None:
     """What is emptied once the loop that stores has ended: by an epoch of the length that the loader or the text
     states, unless the growth has outlived that."""
-    lengths = [b.length for r in recording.ranks for b in r.all(LoopBound)]
+    lengths = [b.length for r in recording.ranks for b in r.all(records.training.LoopBound)]
     # A loader's length counts before the text's: it is what was run.
     longest = max(lengths, default=limit.turns)
     line = limit.removal.line
@@ -212,10 +215,16 @@ def _emptied_outside(growth: Growth, limit: Limit, recording: Recording) -> Boun
 
 def _too_slow(removal: Removal, recording: Recording) -> bool:
     """Whether what grew all the while did so although a line ran that takes something out."""
-    seen = {n for rank in recording.ranks for ran in rank.all(Ran) if ran.path == removal.path for n in ran.lines}
+    seen = {
+        n
+        for rank in recording.ranks
+        for ran in rank.all(records.training.Ran)
+        if ran.path == removal.path
+        for n in ran.lines
+    }
     return recording.index.reached(removal.path, seen, removal.line)
 
 
 def _outlived_an_epoch(growth: Growth, recording: Recording) -> bool:
-    lengths = [b.length for r in recording.ranks for b in r.all(LoopBound)]
+    lengths = [b.length for r in recording.ranks for b in r.all(records.training.LoopBound)]
     return bool(lengths) and growth.last_tick - growth.first_tick > 1.5 * max(lengths)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.scaling import EmptyStep
-from torchvet.recording.records.training import Outcome
-from torchvet.rules.kit import RankRecording
+from torchvet.rules.kit import RankRecording, records
 
 _REFUSED = "No inf checks were recorded for this optimizer"
 
 
-def refused_empty(rank: RankRecording) -> EmptyStep | None:
+def refused_empty(rank: RankRecording) -> records.scaling.EmptyStep | None:
     """What is known of the step by which the program ended; None where it did not end so."""
-    outcome = rank.last(Outcome)
+    outcome = rank.last(records.training.Outcome)
     ended = outcome is not None and _REFUSED in (outcome.error or "")
-    return rank.last(EmptyStep) if ended else None
+    return rank.last(records.scaling.EmptyStep) if ended else None

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from torchvet.analysis import growth_of
-from torchvet.recording.records.base import NODE_BYTES
-from torchvet.recording.records.training import CollectorUse, Outcome
-from torchvet.rules.kit import Growth, RankRecording, Recording
+from torchvet.rules.kit import Growth, RankRecording, Recording, records
 from torchvet.rules.shared.bounds import bound_of
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.base import StepKind
 
 _WORTH = 0.05
 """Share of all growth from which on a finding says when memory ends: what is less has no part in it."""
@@ -28,7 +22,7 @@ class Exhaustion:
     """All that grows without a bound, in bytes a step of `kind`, beside the memory that is left at step `now`."""
 
     rate: float
-    kind: StepKind
+    kind: records.base.StepKind
     now: int
     left: int | None
     ran_out: bool = False
@@ -77,7 +71,7 @@ def part_of(growth: Growth, rank: RankRecording) -> float:
     nodes where the host has both."""
     on_host = rank.program is None or rank.program.device == "cpu"
     # With a device nodes take other memory than tensors.
-    own = growth.bytes_per_step + (NODE_BYTES * growth.nodes_per_step if on_host else 0)
+    own = growth.bytes_per_step + (records.base.NODE_BYTES * growth.nodes_per_step if on_host else 0)
     # What grows by evaluation batch takes so much by training step.
     return own * _turns(rank, growth.kind) / max(1, _turns(rank, growth_of(rank).kind))
 
@@ -93,7 +87,7 @@ def end_for(growth: Growth, rank: RankRecording, recording: Recording) -> int | 
     return int(growth.last_step + (step - forecast.now) * per)
 
 
-def _turns(rank: RankRecording, kind: StepKind) -> int:
+def _turns(rank: RankRecording, kind: records.base.StepKind) -> int:
     from torchvet.analysis.steps import current_steps
 
     return sum(s.count for s in current_steps(rank) if s.kind == kind)
@@ -110,7 +104,7 @@ def _forecast(rank: RankRecording, recording: Recording) -> Exhaustion:
     now = steps_until(rank, census.tick if census is not None else rank.ticks, kind)
     rate, left = _of_names(rank, recording, memory_left(rank, census))
     # Where memory has run out, the end is known: the last step of the run, not that of the last census.
-    outcome = rank.last(Outcome)
+    outcome = rank.last(records.training.Outcome)
     ran_out = outcome is not None and (outcome.how == "out-of-memory" or _HOST in (outcome.error or ""))
     return Exhaustion(
         rate=rate + _without_a_name(rank),
@@ -140,7 +134,7 @@ def _without_a_name(rank: RankRecording) -> float:
     from torchvet.analysis.growth import searched
 
     unnamed = growth_of(rank).unexplained
-    use, census = rank.last(CollectorUse), searched(rank)
+    use, census = rank.last(records.training.CollectorUse), searched(rank)
     garbage = census is not None and bool(census.strangers) and all(s.kind != "native" for s in census.strangers)
     freed = use is not None and use.enabled and use.freed > 0
     return max(0.0, unnamed - growth_of(rank).unreached) if garbage and freed else unnamed

@@ -13,10 +13,8 @@ import msgspec
 
 from torchvet.analysis import growth_of
 from torchvet.finding import ALSO_GROWS
-from torchvet.recording.records.base import NODE_BYTES
-from torchvet.rules.kit import Edit, Finding, Growth, RankRecording, Recording, Related, Remedy, Rule, Store
-from torchvet.rules.shared.bounds import bound_of
-from torchvet.rules.shared.growth_rule import GrowthRule, allocated, first_place, measured_of, summed
+from torchvet.rules.kit import Edit, Finding, Growth, RankRecording, Recording, Related, Remedy, Rule, Store, records
+from torchvet.rules.shared import bounds, growth_rule
 from torchvet.rules.shared.number_format import per_step, size
 
 _AS_LARGE = 0.9
@@ -37,7 +35,7 @@ def together(
     recording: Recording, findings: Sequence[Finding], rules: Sequence[Rule]
 ) -> tuple[list[Finding], dict[str, str]]:
     """The findings, one for each fault; and under which name each growing name is reported."""
-    by_code = {rule.code: rule for rule in rules if isinstance(rule, GrowthRule)}
+    by_code = {rule.code: rule for rule in rules if isinstance(rule, growth_rule.GrowthRule)}
     found: list[Finding] = []
     groups: list[list[_Part]] = []
     for finding in findings:
@@ -62,7 +60,7 @@ def _grouped(part: _Part, groups: list[list[_Part]]) -> list[list[_Part]]:
     return [*(g for g in groups if g not in mine), [*(p for g in mine for p in g), part]]
 
 
-def _part(rule: GrowthRule, finding: Finding, recording: Recording) -> _Part | None:
+def _part(rule: growth_rule.GrowthRule, finding: Finding, recording: Recording) -> _Part | None:
     if finding.holder is None or finding.evidence != "observed":
         return None
     about = finding.holder.path, finding.measured.bytes_per_step, finding.rank
@@ -74,10 +72,12 @@ def _part(rule: GrowthRule, finding: Finding, recording: Recording) -> _Part | N
     return None
 
 
-def _marks(rule: GrowthRule, growth: Growth, rank: RankRecording, recording: Recording) -> Iterator[Hashable]:
+def _marks(
+    rule: growth_rule.GrowthRule, growth: Growth, rank: RankRecording, recording: Recording
+) -> Iterator[Hashable]:
     """What two names of one fault share: the line that stores, or owner, function and loop. What is bounded and what is
     not are kept apart: they end differently."""
-    store, bound = rule.store(growth, recording), bound_of(growth, recording)
+    store, bound = rule.store(growth, recording), bounds.bound_of(growth, recording)
     # Not the bound itself: two names of one fault fill up at different sizes.
     ends = None if bound is None else (bound.sure, bound.bytes is None)
     kind = (rule.code, id(rank), growth.kind, ends)
@@ -91,7 +91,7 @@ def _marks(rule: GrowthRule, growth: Growth, rank: RankRecording, recording: Rec
         yield kind, tuple(path[:-1]), store.path, store.function, loop
 
 
-def _line(rule: GrowthRule, growth: Growth, store: Store | None, recording: Recording) -> Hashable | None:
+def _line(rule: growth_rule.GrowthRule, growth: Growth, store: Store | None, recording: Recording) -> Hashable | None:
     """The statement that stores; None where it is not known, or where several functions hand in what it stores."""
     # Without its sites: where storages were made is not where they are stored.
     at = rule.location(replace(growth, holding=msgspec.structs.replace(growth.holding, sites=[])), store, recording)
@@ -105,7 +105,7 @@ def _line(rule: GrowthRule, growth: Growth, store: Store | None, recording: Reco
         return (store.path, store.line, store.column) if one else None
     if "hook" in growth.holding.via and _registered_twice(growth, recording):
         # Which of the registrations a module's hooks come from is not known: by where what they keep was made.
-        return at.path, at.line, first_place(growth.holding.sites)
+        return at.path, at.line, growth_rule.first_place(growth.holding.sites)
     return at.path, at.line, at.column
 
 
@@ -114,7 +114,7 @@ def _registered_twice(growth: Growth, recording: Recording) -> bool:
     return len({(s.path, s.line) for s in stores if s.in_loop}) > 1
 
 
-def _one(rule: GrowthRule, group: list[_Part], recording: Recording) -> Finding:
+def _one(rule: growth_rule.GrowthRule, group: list[_Part], recording: Recording) -> Finding:
     """The finding on all names of one fault, with the one that keeps most as the holder."""
     most = max(_size(p.growth) for p in group)
     # Equal ones differ by chance from run to run, and the finding must not.
@@ -129,15 +129,16 @@ def _one(rule: GrowthRule, group: list[_Part], recording: Recording) -> Finding:
         message = message.replace(lead.growth.holding.name, holder.name)
     # Those of all names are told together, below.
     own = [r for r in said.related if r.role != "allocated"]
-    made = [allocated(site) for site in growth.holding.sites[:3]]
+    made = [growth_rule.allocated(site) for site in growth.holding.sites[:3]]
     return msgspec.structs.replace(
-        said, message=message, severity=rule.grade(growth, recording), measured=measured_of(growth, recording),
-        remedy=_remedy(lead, rest), related=list(dict.fromkeys([*own, *map(_beside, rest), *made])),
+        said, message=message, severity=rule.grade(growth, recording),
+        measured=growth_rule.measured_of(growth, recording), remedy=_remedy(lead, rest),
+        related=list(dict.fromkeys([*own, *map(_beside, rest), *made])),
     )  # fmt: skip
 
 
 def _size(growth: Growth) -> float:
-    return growth.bytes_per_step + NODE_BYTES * growth.nodes_per_step
+    return growth.bytes_per_step + records.base.NODE_BYTES * growth.nodes_per_step
 
 
 def _place(part: _Part) -> tuple[str, int, str]:
@@ -156,7 +157,9 @@ def _sum(parts: list[Growth]) -> Growth:
     first = parts[0]
     total = {name: sum(getattr(p, name) for p in parts) for name in _RATES}
     held = {name: sum(getattr(p.holding, name) for p in parts) for name in _SIZES}
-    holding = msgspec.structs.replace(first.holding, sites=summed(s for p in parts for s in p.holding.sites), **held)
+    holding = msgspec.structs.replace(
+        first.holding, sites=growth_rule.summed(s for p in parts for s in p.holding.sites), **held
+    )
     rate, left = total["bytes_per_step"], first.memory_left
     return replace(
         first, holding=holding, parts=tuple(parts), **total,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torchvet.formatting import count, percent, size
+from torchvet.formatting import count, ms, percent, size
 
-__all__ = ["count", "per_step", "percent", "size"]
+__all__ = ["count", "ms", "per_step", "percent", "size"]
 
 
 def per_step(kind: str) -> str:

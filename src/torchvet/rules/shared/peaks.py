@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.base import Window
-from torchvet.rules.kit import RankRecording
+from torchvet.rules.kit import RankRecording, records
 
 
 def peak_of(rank: RankRecording) -> int:
     """The highest sum of live bytes seen in any sampled step."""
-    return max((w.peak for w in rank.all(Window)), default=0)
+    return max((w.peak for w in rank.all(records.base.Window)), default=0)

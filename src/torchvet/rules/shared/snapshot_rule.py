@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Location, Measured, Related, Remedy, Rule, Severity
-from torchvet.rules.shared.number_format import size
+from torchvet.rules.kit import Finding, Location, Measured, Related, Remedy, Rule, Severity, grading, size
 
 if TYPE_CHECKING:
     from torchvet.snapshots.growth import Growth, Leak

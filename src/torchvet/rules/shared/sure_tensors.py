@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, is_call, is_name, name_set, receiver, terminal, value_bound
-from torchvet.source.model import torch_names as names
+from torchvet.source.model import Event, Unit, is_call, is_name, name_set, receiver, terminal, torch_names, value_bound
 
 _TENSOR_ONLY = name_set(
     "unsqueeze view size numel contiguous permute transpose squeeze flatten expand backward argmax softmax detach eq "
@@ -51,7 +50,7 @@ def _all_given_back(file: SourceFile, node: ast.Name | ast.Attribute, event: Eve
 
 def _is_of(value: ast.expr, node: ast.expr) -> bool:
     """Whether a value is what a tensor's method gives of the same name or attribute."""
-    on = receiver(value) if isinstance(value, ast.Call) and terminal(value) in names.TENSOR_METHODS else None
+    on = receiver(value) if isinstance(value, ast.Call) and terminal(value) in torch_names.TENSOR_METHODS else None
     return on is not None and ast.dump(on).replace("Store()", "Load()") == ast.dump(node)
 
 
@@ -98,13 +97,13 @@ def _made_by_torch(file: SourceFile, node: ast.Name, event: Event) -> bool:
 def _is_tensor_call(file: SourceFile, value: ast.expr) -> bool:
     while isinstance(value, ast.Call):
         dotted = file.dotted(value.func)
-        made = names.is_factory(dotted) or dotted in ("torch.cat", "torch.stack")
+        made = torch_names.is_factory(dotted) or dotted in ("torch.cat", "torch.stack")
         if made or dotted.startswith("torch.nn.functional."):
             return True
         on = receiver(value)
         # These give tuples.
         # What ends in `_` changes its tensor in place and gives it back.
-        gives = terminal(value) in names.TENSOR_METHODS or terminal(value).strip("_") + "_" == terminal(value)
+        gives = terminal(value) in torch_names.TENSOR_METHODS or terminal(value).strip("_") + "_" == terminal(value)
         if on is None or not gives or terminal(value) in ("chunk", "split", "unbind"):
             return False
         value = on
@@ -136,14 +135,16 @@ def _moves_itself(node: ast.AST, name: str) -> bool:
 
 def _given_to_a_loss(name: str, event: Event) -> bool:
     """Whether a loss of torch, which takes nothing but tensors, is given the name."""
-    unit, roles = event.unit, event.unit.file.roles
-    for call in (e.call for e in unit.events if e.node.__class__ is ast.Call):
-        # Input and target; further arguments are weights and settings.
-        if any(is_name(a, name) for a in call.args[:2]):
-            dotted = unit.file.dotted(call.func)
-            if dotted.startswith("torch.nn.functional.") and terminal(call) in names.LOSS_FUNCTIONS:
-                return True
-            made = [unit.file.dotted(v.func) for v, _ in roles.values(call.func, unit) if isinstance(v, ast.Call)]
-            if made and all(m.startswith("torch.nn.") and m.endswith("Loss") for m in made):
-                return True
-    return False
+    calls = (e.call for e in event.unit.events if e.node.__class__ is ast.Call)
+    # Input and target; further arguments are weights and settings.
+    given = (call for call in calls if any(is_name(a, name) for a in call.args[:2]))
+    return any(_is_a_loss(call, event.unit) for call in given)
+
+
+def _is_a_loss(call: ast.Call, unit: Unit) -> bool:
+    """Whether a call is of a loss of torch: a function, or a module of `torch.nn`."""
+    dotted = unit.file.dotted(call.func)
+    if dotted.startswith("torch.nn.functional.") and terminal(call) in torch_names.LOSS_FUNCTIONS:
+        return True
+    made = [unit.file.dotted(v.func) for v, _ in unit.file.roles.values(call.func, unit) if isinstance(v, ast.Call)]
+    return bool(made) and all(m.startswith("torch.nn.") and m.endswith("Loss") for m in made)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from torchvet.formatting import ms, percent
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Findings, Location, Measured, Remedy, Rule, Sequence, Severity, Trace
+from torchvet.rules.kit import Finding, Findings, Location, Measured, Remedy, Rule, Severity, Trace, ms, percent
 
 if TYPE_CHECKING:
     from torchvet.readers.trace_facts import Cost, RankTrace, Where

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
 
-from torchvet.rules.kit import Recording, SourceFile
-from torchvet.source.model import Event, terminal
-from torchvet.source.model.origins import made_by
+from torchvet.rules.kit import Iterable, Iterator, Recording, SourceFile
+from torchvet.source.model import Event, origins, terminal
 
 TRAINERS = ("Trainer", "Seq2SeqTrainer")
 
@@ -45,7 +43,7 @@ def argument(event: Event, name: str, position: int) -> ast.expr | None:
 
 def settings_of(file: SourceFile, event: Event) -> ast.Call | None:
     """The call of `TrainingArguments` that a Trainer made here is given, where it stands in the same file."""
-    made = made_by(argument(event, "args", 1), event.unit)
+    made = origins.made_by(argument(event, "args", 1), event.unit)
     calls = [node for node, unit in made if isinstance(node, ast.Call) and unit.file is file]
     plain = len(calls) == len(made) == 1 and terminal(calls[0]).endswith("TrainingArguments")
     return calls[0] if plain else None

@@ -9,23 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchvet.rules.kit import Edits, Effect, Findings, Iterator, Rule, SourceFile, Step
-from torchvet.source.model import (
-    Event,
-    Loop,
-    Unit,
-    blocks,
-    edits,
-    is_call,
-    is_name,
-    receiver,
-    terminal,
-    value_bound,
-    walk,
-)
-from torchvet.source.model.origins import Identity, identity, made_by, models_in
+from torchvet.rules.kit import Edits, Effect, Findings, Identity, Iterator, Rule, SourceFile, Step
+from torchvet.source.model import Event, Unit, blocks, edits, is_call, is_name, origins, value_bound
 from torchvet.source.model.units import behind_progress
-from torchvet.source.syntax import given, mentions
+from torchvet.source.syntax import given, mentions, receiver, terminal
+from torchvet.source.walking import Loop, walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Arm
@@ -112,12 +100,12 @@ def subject_of(effect: Effect) -> ast.expr | None:
 def who(effect: Effect) -> Identity:
     """Which object an effect is about, comparable within the file."""
     node = subject_of(effect)
-    return identity(node, effect.event.unit) if node is not None else frozenset()
+    return origins.identity(node, effect.event.unit) if node is not None else frozenset()
 
 
 def constructors(node: ast.AST | None, unit: Unit) -> list[tuple[ast.Call, Unit]] | None:
     """The calls that make what an expression stands for; None where one of them cannot be seen."""
-    values = made_by(node, unit)
+    values = origins.made_by(node, unit)
     found = [(value, where) for value, where in values if isinstance(value, ast.Call)]
     # A parameter stands for itself too: what this file's callers give it is taken for all.
     # Whatever else it may stand for is not seen being made.
@@ -139,11 +127,11 @@ def models_of(node: ast.AST | None, unit: Unit) -> Identity | None:
         return None
     found: set[tuple[object, ...]] = set()
     for call, where in made:
-        models = models_in(call)
+        models = origins.models_in(call)
         # An optimizer over a list that was built elsewhere could have any parameters.
         if not models or "optimizer" not in where.file.roles.of(call, where):
             return None
-        found.update(*(identity(model, where) for model in models))
+        found.update(*(origins.identity(model, where) for model in models))
     # Empty, too, where what clears is the optimizer of no model.
     return frozenset(found)
 
@@ -151,7 +139,9 @@ def models_of(node: ast.AST | None, unit: Unit) -> Identity | None:
 def wholes_of(node: ast.AST | None, unit: Unit) -> Identity:
     """What the models of an optimizer are parts of: `net` for `net.encoder.parameters()`."""
     made = constructors(node, unit) or []
-    return frozenset[tuple[object, ...]]().union(*(bases_of(m, where) for call, where in made for m in models_in(call)))
+    return frozenset[tuple[object, ...]]().union(
+        *(bases_of(m, where) for call, where in made for m in origins.models_in(call))
+    )
 
 
 def bases_of(node: ast.AST, unit: Unit) -> Identity:
@@ -159,7 +149,7 @@ def bases_of(node: ast.AST, unit: Unit) -> Identity:
     found: set[tuple[object, ...]] = set()
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
-        found |= identity(node, unit)
+        found |= origins.identity(node, unit)
     return frozenset(found)
 
 
@@ -259,13 +249,10 @@ def bound_value(binding: Event, name: str) -> tuple[ast.expr | None, list[tuple[
 
 
 def _returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[ast.expr, Event]]:
-    call, target, file = node.value, node.targets[0], binding.unit.file
+    call, target = node.value, node.targets[0]
     if not isinstance(call, ast.Call) or not isinstance(target, ast.Tuple):
         return []
-    model = file.gradients.forwards.class_run(call, binding.unit)
-    own = binding.unit.call_of(call)
-    # A module's call runs its forward, any other its function.
-    run = model.method("forward") if model is not None else file.callee(own) if own is not None else None
+    run = _run_by(call, binding.unit)
     place = next((n for n, one in enumerate(target.elts) if is_name(one, name)), None)
     if run is None or place is None:
         return []
@@ -273,6 +260,15 @@ def _returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[as
     found = [(v.elts[place], e) for v, e in returned if isinstance(v, ast.Tuple) and len(v.elts) == len(target.elts)]
     # One `return` of something else, and the element is not known.
     return found if len(found) == len(returned) else []
+
+
+def _run_by(call: ast.Call, unit: Unit) -> Unit | None:
+    """The function of this file that a call runs: a module's call its forward, any other its function."""
+    model = unit.file.gradients.forwards.class_run(call, unit)
+    if model is not None:
+        return model.method("forward")
+    own = unit.call_of(call)
+    return unit.file.callee(own) if own is not None else None
 
 
 def without_statement(file: SourceFile, statement: ast.stmt) -> Edits:

@@ -15,10 +15,8 @@ from torchvet.analysis.growth_series import key_of
 from torchvet.analysis.memory_limit import room_of
 from torchvet.analysis.memory_series import collectives, device_sizes, heap_sizes, per_step, resident_sizes
 from torchvet.analysis.steps import steps_between
-from torchvet.recording.records.base import NODE_BYTES, Census, Survivors, Window
-from torchvet.rules.kit import Growth, RankRecording, Recording
+from torchvet.rules.kit import Growth, RankRecording, Recording, count, records, size
 from torchvet.rules.shared.bounds import bound_of
-from torchvet.rules.shared.number_format import count, size
 
 if TYPE_CHECKING:
     from torchvet.analysis.trend import Sizes
@@ -153,10 +151,10 @@ def _may_go_on(growth: Growth, recording: Recording) -> bool:
 def windows_followed(rank: RankRecording) -> int:
     """Windows of which it is known how many of their storages lived on."""
     checked: dict[int, bool] = {}
-    for record in rank.since_restart(Survivors):
+    for record in rank.since_restart(records.base.Survivors):
         # A window that only the last look has checked was not followed while the program ran.
         checked[record.window] = checked.get(record.window, False) or not record.final
-    ended = [w for w in rank.since_restart(Window) if w.last + _AGE <= rank.ticks]
+    ended = [w for w in rank.since_restart(records.base.Window) if w.last + _AGE <= rank.ticks]
     # No record: none of the window's storages was alive at its end.
     return sum(checked.get(w.id, True) for w in ended)
 
@@ -200,7 +198,7 @@ def _recorded(rank: RankRecording) -> float:
 def nodes(rank: RankRecording, host: Witness) -> Witness:
     """Nodes of the graphs that names lead to; where names were not searched often enough, the heap bounds them."""
     small, _ = sampled_thresholds(rank)
-    threshold = small / NODE_BYTES
+    threshold = small / records.base.NODE_BYTES
     rate = _nodes_rate(rank)
     # Nodes live on the host: where its memory is flat, a rise between two counts is no growth.
     if rate is not None and (rate <= threshold or host.state != "flat"):
@@ -209,7 +207,7 @@ def nodes(rank: RankRecording, host: Witness) -> Witness:
         state: State = "grows" if grows else "flat"
         return Witness("graph nodes", state, rate, rate, rate, threshold, "nodes", reason)
     if host.state == "flat" and host.high is not None:
-        most = max(0.0, host.high) / NODE_BYTES
+        most = max(0.0, host.high) / records.base.NODE_BYTES
         return Witness("graph nodes", "flat", 0.0, 0.0, most, threshold, "nodes")
     reason = "autograd graphs were not counted often enough"
     return Witness("graph nodes", "not seen", threshold=threshold, unit="nodes", reason=reason, fix=_more(rank))
@@ -284,7 +282,7 @@ def _nodes_rate(rank: RankRecording) -> float | None:
     return max(0.0, (counts[-1] - counts[0]) / max(1, steps) - _named_nodes(rank))
 
 
-def _nodes_of(census: Census) -> int:
+def _nodes_of(census: records.base.Census) -> int:
     keys = {key_of(h) for h in census.holdings}
     # Roots alone: an inner name's nodes are in its holder's number.
     return sum(h.nodes for h in census.holdings if key_of(h)[:-1] not in keys)
@@ -315,7 +313,7 @@ def shapes_change(rank: RankRecording) -> bool:
     """Whether one operator on one line gave results of ever other shapes in sampled stretches of one kind: not only in
     the last, smaller batch of an epoch, which differs in its first dimension alone."""
     seen: dict[Any, dict[int, set[tuple[int, ...]]]] = {}
-    for one in rank.since_restart(Window):
+    for one in rank.since_restart(records.base.Window):
         for row in one.sites:
             # One line may call an operator for training and for evaluation.
             key = (one.kind, row.site.op, row.site.place or row.site.inner, row.site.module, row.site.phase)

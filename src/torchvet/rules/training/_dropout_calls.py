@@ -6,11 +6,9 @@ import ast
 import re
 from typing import NamedTuple
 
-from torchvet.finding import About
-from torchvet.rules.kit import Edits, Iterator, SourceFile
+from torchvet.rules.kit import About, Edits, Iterator, SourceFile
 from torchvet.rules.training._unused_results import is_trial
-from torchvet.source.model import Event, Unit, edits, given, terminal, value_bound, walk
-from torchvet.source.syntax import argument
+from torchvet.source.model import Event, Unit, argument, calls_in, edits, given, terminal, value_bound, walk
 
 ALWAYS_ACTIVE = About("dropout in every mode")
 _MEANT = re.compile(
@@ -158,7 +156,7 @@ def _speaks_of_training(node: ast.AST | None) -> bool:
 def _set_elsewhere(unit: Unit) -> bool:
     """Whether a method reads the mode for itself: it may return early, or set the share to 0. What it only passes on
     to another call says nothing of this one."""
-    calls = (n for n in walk(unit.node) if isinstance(n, ast.Call))
+    calls = calls_in(unit.node)
     passed_on = {id(n) for call in calls for one in given(call) for n in walk(one)}
     modes = (n for n in walk(unit.node) if isinstance(n, ast.Attribute) and n.attr == "training")
     return any(id(n) not in passed_on for n in modes)

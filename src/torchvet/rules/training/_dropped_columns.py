@@ -6,9 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from torchvet.finding import Location, Related
-from torchvet.recording.records.columns import DroppedColumns
-from torchvet.rules.kit import Place, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.kit import Location, Place, RankRecording, Recording, Related, Rule, SourceFile, records
 from torchvet.rules.shared.trainers import made_in, settings_of
 from torchvet.source.model import Event, Unit, is_name, receiver, terminal
 
@@ -26,7 +24,7 @@ class Wanted:
     `alone` says that these are all that were dropped. `made` is the line that makes the Trainer.
     """
 
-    dropped: DroppedColumns
+    dropped: records.columns.DroppedColumns
     columns: list[str]
     file: SourceFile
     asks: int
@@ -83,11 +81,11 @@ def wanted_columns(
     """Dropped columns that the model of these parameters asks for by name. Where their modules are `silent`, also those
     of a model that goes through its keywords."""
     heads = {name.partition(".")[0] for name in without_gradient}
-    mine = (one for one in rank.latest(DroppedColumns, "id") if heads & set(one.parts))
+    mine = (one for one in rank.latest(records.columns.DroppedColumns, "id") if heads & set(one.parts))
     return next((found for one in mine if (found := _wanted_of(one, recording, silent)) is not None), None)
 
 
-def _wanted_of(dropped: DroppedColumns, recording: Recording, silent: bool) -> Wanted | None:
+def _wanted_of(dropped: records.columns.DroppedColumns, recording: Recording, silent: bool) -> Wanted | None:
     file = recording.model(dropped.forward.path)
     forward = file.unit_at(dropped.forward.line) if file is not None else None
     if file is None or forward is None or forward.name != "forward":

@@ -10,8 +10,7 @@ from typing import Literal
 from torchvet.rules.kit import Identity, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.training import _modes as modes
-from torchvet.source.model import Event, given, name_set, receiver, targets_of, terminal
-from torchvet.source.model.origins import identity
+from torchvet.source.model import Event, given, is_name, name_set, origins, receiver, targets_of, terminal
 
 _ELSEWHERE = re.compile(
     r"\.eval\b|\.train\(|\.training\b|from_pretrained|\.backward\(|optim|\beval_mode|\bfit\(|Trainer|LightningModule"
@@ -47,7 +46,7 @@ def never_switched(file: SourceFile) -> Iterator[Loaded]:
     seen: set[Identity] = set()
     for event in file.calls("load_state_dict", "load"):
         model, whole = _loaded(event)
-        who = identity(model, event.unit) if model is not None else frozenset()
+        who = origins.identity(model, event.unit) if model is not None else frozenset()
         if model is None or not who or who in seen:
             continue
         seen.add(who)
@@ -82,7 +81,7 @@ def _run(file: SourceFile, loaded: Event, model: ast.expr, who: Identity) -> Eve
         earlier = event.unit is loaded.unit and event.index < loaded.index
         if earlier or ran is None or not given(event.call) or not _is_switched_alone(ran, event):
             continue
-        if identity(ran, event.unit) & who and _evaluates(file, loaded, event):
+        if origins.identity(ran, event.unit) & who and _evaluates(file, loaded, event):
             return event
     return None
 
@@ -106,7 +105,7 @@ def _is_switched_alone(ran: ast.expr, event: Event) -> bool:
         return ran.id != event.unit.self_name()
     owner = event.unit.method_class()
     on = ran.value if isinstance(ran, ast.Attribute) else None
-    return owner is not None and not owner.bases and isinstance(on, ast.Name) and on.id == event.unit.self_name()
+    return owner is not None and not owner.bases and is_name(on, event.unit.self_name())
 
 
 def _given_to(file: SourceFile, who: Identity) -> Iterator[Event]:
@@ -114,7 +113,7 @@ def _given_to(file: SourceFile, who: Identity) -> Iterator[Event]:
     for unit in file.units:
         for event in unit.events:
             named = given(event.call) if isinstance(event.node, ast.Call) else []
-            if any(isinstance(n, (ast.Name, ast.Attribute)) and identity(n, unit) & who for n in named):
+            if any(isinstance(n, (ast.Name, ast.Attribute)) and origins.identity(n, unit) & who for n in named):
                 yield event
 
 

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from torchvet.rules.kit import Iterator, SourceFile
+from torchvet.rules.kit import Identity, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import ClassModel, Event, Loop, Unit, given, names_in, receiver, target_names, terminal
-from torchvet.source.model.origins import Identity, identity, made_by
+from torchvet.source.model import ClassModel, Event, Unit, given, names_in, origins, receiver, target_names, terminal
+from torchvet.source.walking import Loop
 
 _MODES = re.compile(r"Drop(out|path)|Batch_?Norm|BatchNorm|dropout|drop_path|\bDropPath\b|nn\.Transformer|rrelu|RReLU")
 _JUDGES = re.compile(r"eval|valid|(^|_)test", re.IGNORECASE)
@@ -47,7 +47,7 @@ def moments(file: SourceFile, unit: Unit, depth: int = 0) -> Iterator[Moment]:
             yield from leaving.pop()[1]
         callee = file.callee(event)
         for model in _switched_unseen(file, event, callee):
-            yield Moment("either", identity(model, unit), event, event)
+            yield Moment("either", origins.identity(model, unit), event, event)
         if callee is None or callee.name == "forward":
             yield from _own(file, event)
             continue
@@ -64,9 +64,9 @@ def _own(file: SourceFile, event: Event) -> Iterator[Moment]:
     on, unit = receiver(event.call), event.unit
     if terminal(event.node) in ("train", "eval") and on is not None:
         if not file.roles.of(on, unit) & {"trainer", "engine"}:
-            yield Moment(_kind(event), identity(on, unit), event, event)
+            yield Moment(_kind(event), origins.identity(on, unit), event, event)
     elif file.roles.is_a("module", event.call.func, unit) and _is_pass(file, event):
-        yield Moment("evaluates", identity(event.call.func, unit), event, event)
+        yield Moment("evaluates", origins.identity(event.call.func, unit), event, event)
 
 
 def _in_callee(file: SourceFile, event: Event, callee: Unit, depth: int) -> tuple[list[Moment], list[Moment]]:
@@ -79,7 +79,7 @@ def _in_callee(file: SourceFile, event: Event, callee: Unit, depth: int) -> tupl
     now = [replace(m, at=event) for m in inner if handed is None or m.at.index < handed.index]
     if _is_pass(file, event):
         runs = _runs_given(file, callee)
-        now += [Moment("evaluates", identity(run.call.func, callee), run, event, event) for run in runs]
+        now += [Moment("evaluates", origins.identity(run.call.func, callee), run, event, event) for run in runs]
     return now, [replace(m, at=event) for m in later]
 
 
@@ -169,7 +169,7 @@ def _switched_unseen(file: SourceFile, event: Event, callee: Unit | None) -> Ite
 
 def made_by_calls(file: SourceFile, unit: Unit, loop: Loop, model: ast.expr, where: Unit) -> bool:
     """Whether what a model stands for in some unit is made, each time, by functions that a loop calls."""
-    makers = made_by(model, where)
+    makers = origins.made_by(model, where)
     made = [home.call_of(value) for value, home in makers if home is not unit and not home.is_module]
     if not makers or len(made) < len(makers) or any(call is None or call.context.arms for call in made):
         return False
@@ -195,7 +195,7 @@ def _run_by(file: SourceFile, event: Event) -> Unit | None:
 
 def stochastic(file: SourceFile, model: ast.expr, unit: Unit) -> Literal["yes", "no", "unknown"]:
     """Whether a model has layers that behave differently in train mode: dropout, batch norm and their like."""
-    made = ((v, w) for v, w in made_by(model, unit) if isinstance(v, ast.Call))
+    made = ((v, w) for v, w in origins.made_by(model, unit) if isinstance(v, ast.Call))
     answers = {_of_constructor(file, call, where) for call, where in made}
     return "yes" if "yes" in answers else "unknown" if "unknown" in answers or not answers else "no"
 

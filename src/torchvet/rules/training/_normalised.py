@@ -8,29 +8,17 @@ from dataclasses import dataclass, replace
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import (
-    Event,
-    Unit,
-    given,
-    is_call,
-    is_name,
-    keyword,
-    name_set,
-    operand,
-    receiver,
-    targets_of,
-    terminal,
-)
-from torchvet.source.model.origins import made_by
+from torchvet.source import model
+from torchvet.source.model import origins
 
 BINARY = {"binary_cross_entropy_with_logits", "BCEWithLogitsLoss"}
 _CLASSES = {"torch.nn.CrossEntropyLoss", "torch.nn.BCEWithLogitsLoss"}
 _FUNCTIONS = {"softmax", "log_softmax", "sigmoid"}
 _MODULES = {"torch.nn.Softmax": "softmax", "torch.nn.LogSoftmax": "log_softmax", "torch.nn.Sigmoid": "sigmoid"}
-_SHAPES = name_set("""
+_SHAPES = model.name_set("""
     view reshape squeeze unsqueeze flatten float to contiguous double half cuda cpu transpose permute clone
 """)
-_HARMLESS = name_set("requires_grad_ detach_ squeeze_ unsqueeze_ clamp_ clamp_min_ clamp_max_")
+_HARMLESS = model.name_set("requires_grad_ detach_ squeeze_ unsqueeze_ clamp_ clamp_min_ clamp_max_")
 """Methods in place that leave probabilities what they are."""
 _CRITERION = re.compile(r"crit|loss|cost|objective|entrop|^x?ce_|_x?ce$|^x?ce$", re.IGNORECASE)
 """What losses are called: who they are is asked afterwards."""
@@ -54,34 +42,36 @@ class Normalised:
 # Losses --------------------------------------------------------------------------------------------------------------
 
 
-def losses(file: SourceFile) -> Iterator[tuple[Event, ast.Call, str]]:
+def losses(file: SourceFile) -> Iterator[tuple[model.Event, ast.Call, str]]:
     """Calls of losses that normalise: functions, and criteria made of the classes."""
     for event in file.calls("cross_entropy", "binary_cross_entropy_with_logits"):
         if file.dotted(event.call.func).startswith("torch.nn.functional."):
-            yield event, event.call, terminal(event.node)
+            yield event, event.call, model.terminal(event.node)
     names = {name for name in file.words.identifiers if _CRITERION.search(name)}
     for made in file.calls("CrossEntropyLoss", "BCEWithLogitsLoss"):
         if isinstance(made.parent, ast.Call) and made.parent.func is made.node and _is_loss(file, made.call):
-            yield made, made.parent, terminal(made.node)
-        names |= {terminal(target) for target in targets_of(made.statement)}
+            yield made, made.parent, model.terminal(made.node)
+        names |= {model.terminal(target) for target in model.targets_of(made.statement)}
     for event in file.calls(*(names - {""})):
         loss = _criterion(event)
         if loss:
             yield event, event.call, loss
 
 
-def _criterion(event: Event) -> str:
+def _criterion(event: model.Event) -> str:
     """The class of the criterion that a call asks, if it normalises; empty for any other."""
-    values = [(v, w) for v, w in made_by(event.call.func, event.unit) if isinstance(v, ast.Call)] or _default(event)
+    values = [(v, w) for v, w in origins.made_by(event.call.func, event.unit) if isinstance(v, ast.Call)] or _default(
+        event
+    )
     mine = [v for v, _ in values if _is_loss(event.unit.file, v)]
-    return terminal(mine[0]) if mine and (len(mine) == len(values) or _chosen(event, values)) else ""
+    return model.terminal(mine[0]) if mine and (len(mine) == len(values) or _chosen(event, values)) else ""
 
 
 def _is_loss(file: SourceFile, node: ast.Call) -> bool:
     return file.dotted(node.func) in _CLASSES
 
 
-def _default(event: Event) -> list[tuple[ast.Call, Unit]]:
+def _default(event: model.Event) -> list[tuple[ast.Call, model.Unit]]:
     """The criterion that a parameter has by default, where no caller gives another."""
     called = event.call.func
     home = event.unit.home(called.id) if isinstance(called, ast.Name) else None
@@ -89,7 +79,7 @@ def _default(event: Event) -> list[tuple[ast.Call, Unit]]:
     return [(value, home)] if home is not None and isinstance(value, ast.Call) else []
 
 
-def _chosen(event: Event, values: list[tuple[ast.Call, Unit]]) -> bool:
+def _chosen(event: model.Event, values: list[tuple[ast.Call, model.Unit]]) -> bool:
     """Whether the branches around a call leave only criteria that normalise: `if self.discrete` where the criterion is
     made, and again where it is called."""
     asked = dict(_questions(event))
@@ -97,11 +87,11 @@ def _chosen(event: Event, values: list[tuple[ast.Call, Unit]]) -> bool:
     return bool(left) and all(_is_loss(event.unit.file, v) for v in left)
 
 
-def _ruled_out(made: Event | None, asked: dict[str, int]) -> bool:
+def _ruled_out(made: model.Event | None, asked: dict[str, int]) -> bool:
     return made is not None and any(asked.get(text, arm) != arm for text, arm in _questions(made))
 
 
-def _questions(event: Event) -> list[tuple[str, int]]:
+def _questions(event: model.Event) -> list[tuple[str, int]]:
     """The conditions of the branches around an event, as they are written, with the arm that it lies in."""
     found = ((b, arm) for b, arm in event.context.arms if isinstance(b, ast.If))
     return [(ast.unparse(branch.test).replace("self.", ""), arm) for branch, arm in found]
@@ -110,7 +100,7 @@ def _questions(event: Event) -> list[tuple[str, int]]:
 # What is normalised --------------------------------------------------------------------------------------------------
 
 
-def normalised(node: ast.AST | None, event: Event, depth: int = 0) -> Normalised | None:
+def normalised(node: ast.AST | None, event: model.Event, depth: int = 0) -> Normalised | None:
     """What has normalised an expression; None where nothing has, or that is unsure."""
     if depth > _DEEPEST:
         return None
@@ -129,7 +119,7 @@ def _agreed(answers: list[Normalised | None]) -> Normalised | None:
     return unsure if unsure is not None else answers[0]
 
 
-def _of_name(name: str, event: Event, depth: int) -> Normalised | None:
+def _of_name(name: str, event: model.Event, depth: int) -> Normalised | None:
     unit = event.unit
     if unit.home(name) is not unit:
         return None
@@ -145,30 +135,30 @@ def _of_name(name: str, event: Event, depth: int) -> Normalised | None:
     return normalised(value, binding, depth + 1)
 
 
-def _changes_in_place(event: Event, name: str) -> bool:
+def _changes_in_place(event: model.Event, name: str) -> bool:
     """`p.log_()`, `p *= 10`, `torch.log(p, out=p)`: from there on the numbers are others."""
     node = event.node
     if isinstance(node, ast.AugAssign):
-        return is_name(node.target, name)
+        return model.is_name(node.target, name)
     if not isinstance(node, ast.Call):
         return False
-    method = terminal(node)
+    method = model.terminal(node)
     in_place = method.endswith("_") and not method.startswith("_") and method not in _HARMLESS
-    return (in_place and is_name(receiver(node), name)) or is_name(keyword(node, "out"), name)
+    return (in_place and model.is_name(model.receiver(node), name)) or model.is_name(model.keyword(node, "out"), name)
 
 
-def _of_parameter(name: str, unit: Unit, depth: int) -> Normalised | None:
+def _of_parameter(name: str, unit: model.Unit, depth: int) -> Normalised | None:
     """What every caller of this file gives, where that is normalised."""
     calls = unit.file.callers(unit)
     values = [(value, call) for call in calls for value in unit.file.passed(call, unit, name)]
     return _agreed([normalised(v, call, depth + 2) for v, call in values]) if len(values) == len(calls) else None
 
 
-def _of_call(node: ast.Call, event: Event, depth: int) -> Normalised | None:
-    unit, name = event.unit, terminal(node)
+def _of_call(node: ast.Call, event: model.Event, depth: int) -> Normalised | None:
+    unit, name = event.unit, model.terminal(node)
     if name in _FUNCTIONS and _is_torch(node, event):
         return Normalised(name, node)
-    shaped = operand(unit.file, node) if name in _SHAPES else None
+    shaped = model.operand(unit.file, node) if name in _SHAPES else None
     if shaped is not None:
         return normalised(shaped, event, depth + 1)
     if unit.file.dotted(node.func) in _RUNS_GIVEN:
@@ -180,19 +170,19 @@ def _of_call(node: ast.Call, event: Event, depth: int) -> Normalised | None:
     return _of_returns(called, depth) if called is not None else _of_wrapper(node, unit, depth)
 
 
-def _called(node: ast.Call, unit: Unit) -> Unit | None:
+def _called(node: ast.Call, unit: model.Unit) -> model.Unit | None:
     """The function of this file that a call runs; the forward for a module that calls itself, as `self(x)`."""
     own = unit.call_of(node)
     called = unit.file.callee(own) if own is not None else None
-    if called is None and isinstance(node.func, ast.Name) and node.func.id == unit.self_name():
+    if called is None and model.is_name(node.func, unit.self_name()):
         owner = unit.method_class()
         called = owner.method("forward") if owner is not None else None
     return called
 
 
-def _is_torch(node: ast.Call, event: Event) -> bool:
+def _is_torch(node: ast.Call, event: model.Event) -> bool:
     """Whether a call is of torch's function or of a tensor's method; `self.softmax` is a module, or the user's own."""
-    unit, on = event.unit, receiver(node)
+    unit, on = event.unit, model.receiver(node)
     if unit.file.dotted(node.func).startswith("torch."):
         return True
     own = unit.call_of(node)
@@ -202,23 +192,23 @@ def _is_torch(node: ast.Call, event: Event) -> bool:
     return not (isinstance(on, ast.Name) and on.id in (unit.self_name(), *unit.file.imports.names))
 
 
-def _of_kept_function(node: ast.Call, unit: Unit) -> Normalised | None:
+def _of_kept_function(node: ast.Call, unit: model.Unit) -> Normalised | None:
     """`self.norm(x)` after `self.norm = torch.softmax`."""
     kept = [unit.file.dotted(v) for v, _ in unit.file.roles.values(node.func, unit) if not isinstance(v, ast.Call)]
     known = [one.startswith("torch.") and one.rpartition(".")[2] in _FUNCTIONS for one in kept]
     return Normalised(kept[0].rpartition(".")[2], node) if known and all(known) else None
 
 
-def _of_wrapper(node: ast.Call, unit: Unit, depth: int) -> Normalised | None:
+def _of_wrapper(node: ast.Call, unit: model.Unit, depth: int) -> Normalised | None:
     """What a module from elsewhere gives that is given layers which end in a softmax, to run them in its own way."""
     file = unit.file
-    made = [v for v, _ in made_by(node.func, unit) if isinstance(v, ast.Call)]
+    made = [v for v, _ in origins.made_by(node.func, unit) if isinstance(v, ast.Call)]
     if not made or depth > _DEEPEST or any(file.dotted(v.func).startswith("torch.") for v in made):
         return None
     if any(file.roles.class_named(v.func, unit) is not None for v in made):
         return None
     # Softmax alone may be what an attention is to use within; a Sequential that ends in it is a whole head.
-    heads = [v for one in given(node) for v, _ in made_by(one, unit) if _is_head(file, v)]
+    heads = [v for one in model.given(node) for v, _ in origins.made_by(one, unit) if _is_head(file, v)]
     found = _of_modules(heads[0], unit, depth + 1) if len(heads) == 1 else None
     return replace(found, node=node, applied=node, by=file.segment(node.func)) if found is not None else None
 
@@ -230,12 +220,12 @@ def _is_head(file: SourceFile, node: ast.expr) -> bool:
 # Modules -------------------------------------------------------------------------------------------------------------
 
 
-def _of_modules(node: ast.expr, unit: Unit, depth: int) -> Normalised | None:
+def _of_modules(node: ast.expr, unit: model.Unit, depth: int) -> Normalised | None:
     """What calling the module that an expression stands for gives."""
-    return _agreed([_of_module(v, w, depth + 1) for v, w in made_by(node, unit) if isinstance(v, ast.Call)])
+    return _agreed([_of_module(v, w, depth + 1) for v, w in origins.made_by(node, unit) if isinstance(v, ast.Call)])
 
 
-def _of_module(made: ast.Call, unit: Unit, depth: int) -> Normalised | None:
+def _of_module(made: ast.Call, unit: model.Unit, depth: int) -> Normalised | None:
     """What calling a module of this constructor gives."""
     if depth > _DEEPEST:
         return None
@@ -257,19 +247,19 @@ def _of_module(made: ast.Call, unit: Unit, depth: int) -> Normalised | None:
     return _agreed([_of_modules(v, e.unit, depth + 1) if v is not None else None for v, e in returned])
 
 
-def _last_layer(made: ast.Call, unit: Unit) -> tuple[ast.expr | None, Unit]:
+def _last_layer(made: ast.Call, unit: model.Unit) -> tuple[ast.expr | None, model.Unit]:
     """The last layer of a Sequential, which may be given as a dict of layers, or as a list with a star."""
     last: ast.expr | None = made.args[-1] if made.args else None
     if isinstance(last, ast.Starred):
         return _last_of_list(last.value, unit)
-    if len(made.args) == 1 and isinstance(last, ast.Call) and terminal(last) == "OrderedDict" and last.args:
+    if len(made.args) == 1 and model.is_call(last, "OrderedDict") and last.args:
         pairs = getattr(last.args[0], "elts", [])
         pair = getattr(pairs[-1], "elts", []) if pairs else []
         last = pair[1] if len(pair) == 2 else None
     return last, unit
 
 
-def _last_of_list(node: ast.expr, unit: Unit) -> tuple[ast.expr | None, Unit]:
+def _last_of_list(node: ast.expr, unit: model.Unit) -> tuple[ast.expr | None, model.Unit]:
     """The last element of a list that one statement binds, and that nothing but `append` in no branch changes."""
     home = unit.home(node.id) if isinstance(node, ast.Name) else None
     if isinstance(node, ast.Name) and home is not None:
@@ -277,19 +267,19 @@ def _last_of_list(node: ast.expr, unit: Unit) -> tuple[ast.expr | None, Unit]:
         changes = [e for e in home.events if _changes(e, node.id)]
         if changes:
             last = changes[-1]
-            sure = len(bound) == 1 and is_call(last.node, "append") and not last.context.arms
+            sure = len(bound) == 1 and model.is_call(last.node, "append") and not last.context.arms
             return (last.call.args[0] if sure and last.call.args else None), home
         node, unit = getattr(bound[0].node, "value", node) if len(bound) == 1 else node, home
     last_one = node.elts[-1] if isinstance(node, ast.List) and node.elts else None
     return (None if isinstance(last_one, ast.Starred) else last_one), unit
 
 
-def _changes(event: Event, name: str) -> bool:
-    on = receiver(event.call) if isinstance(event.node, ast.Call) else None
-    return isinstance(on, ast.Name) and on.id == name
+def _changes(event: model.Event, name: str) -> bool:
+    on = model.receiver(event.call) if isinstance(event.node, ast.Call) else None
+    return model.is_name(on, name)
 
 
-def _of_returns(function: Unit, depth: int) -> Normalised | None:
+def _of_returns(function: model.Unit, depth: int) -> Normalised | None:
     # A callee is known by its call's event.
     values = ((e.node.value, e) for e in function.returns)  # type: ignore[attr-defined]
     return _agreed([normalised(value, function.call_of(value) or e, depth + 1) for value, e in values])

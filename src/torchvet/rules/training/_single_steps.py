@@ -8,21 +8,10 @@ from dataclasses import dataclass
 
 from torchvet.rules.kit import Iterator, SourceFile, Step
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import (
-    Event,
-    Loop,
-    Unit,
-    is_call,
-    is_name,
-    name_set,
-    names_in,
-    receiver,
-    target_names,
-    terminal,
-    walk,
-)
-from torchvet.source.model.expressions import root_of
+from torchvet.source.model import Event, Unit, is_attribute, is_call, is_name, name_set, names_in, root_of, target_names
 from torchvet.source.model.steps import Step as OneStep
+from torchvet.source.syntax import receiver, terminal
+from torchvet.source.walking import Loop, walk
 
 _CLEARS = re.compile(
     r"zero_grad|set_to_none|autograd\.grad\b|clear_grad|_foreach_|load_state_dict\(\w*initial"
@@ -114,8 +103,8 @@ def _changes_parameter(event: Event) -> bool:
     else:
         changed = receiver(node) if isinstance(node, ast.Call) and terminal(node) in _CHANGES else None
     name = root_of(changed)
-    reads = any(isinstance(n, ast.Attribute) and n.attr == "grad" and is_name(n.value, name) for n in walk(node))
-    data = isinstance(changed, ast.Name) or (isinstance(changed, ast.Attribute) and changed.attr == "data")
+    reads = any(is_attribute(n, "grad") and is_name(n.value, name) for n in walk(node))
+    data = isinstance(changed, ast.Name) or is_attribute(changed, "data")
     return data and reads and name in target_names(loop)
 
 

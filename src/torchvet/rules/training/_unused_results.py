@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared.sure_tensors import surely_tensor
 from torchvet.source import timing
-from torchvet.source.model import Event, Unit, name_set, receiver, terminal, value_bound, walk
+from torchvet.source.model import Event, Unit, is_name, name_set, receiver, terminal, value_bound, walk
 from torchvet.source.statements import Place, path_to_node
 
 _OWN = name_set("""
@@ -81,7 +81,7 @@ def goes_on(found: Unused) -> bool:
     name, event = found.subject.id, found.event
     last = event.statement.end_lineno or event.line
     loop = event.loop.first if event.loop is not None else last + 1
-    reads = (n for n in walk(event.unit.node) if isinstance(n, ast.Name) and n.id == name)
+    reads = (n for n in walk(event.unit.node) if is_name(n, name))
     return any(isinstance(n.ctx, ast.Load) and (n.lineno > last or loop <= n.lineno < event.line) for n in reads)
 
 

@@ -10,10 +10,12 @@ from torchvet.source.model.events import Event
 from torchvet.source.model.expressions import (
     calls_in,
     holds,
+    is_attribute,
     is_call,
     is_literal,
     is_name,
     is_set,
+    is_unpacked,
     name_set,
     names_bound,
     names_in,
@@ -21,6 +23,7 @@ from torchvet.source.model.expressions import (
     parents_in,
     reads_of,
     root_of,
+    sole_target,
     target_names,
     under_methods,
     value_bound,
@@ -34,10 +37,10 @@ if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 __all__ = [
-    "ClassModel", "Event", "Loop", "SourceFile", "Unit", "argument", "blocks", "calls_in", "edits", "given", "holds",
-    "is_call", "is_literal", "is_name", "is_set", "keyword", "name_set", "names_bound", "names_in", "operand",
-    "parents_in", "reads_of", "receiver", "root_of", "signs_of", "target_names", "targets_of", "terminal",
-    "under_methods", "value_bound", "value_for", "walk",
+    "ClassModel", "Event", "Loop", "SourceFile", "Unit", "argument", "blocks", "calls_in", "edits", "given",
+    "holds", "is_attribute", "is_call", "is_literal", "is_name", "is_set", "is_unpacked", "keyword", "name_set",
+    "names_bound", "names_in", "operand", "parents_in", "reads_of", "receiver", "root_of", "signs_of",
+    "sole_target", "target_names", "targets_of", "terminal", "under_methods", "value_bound", "value_for", "walk",
 ]  # fmt: skip
 
 

@@ -19,6 +19,11 @@ def is_name(node: ast.AST | None, name: str) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and node.id == name
 
 
+def is_attribute(node: ast.AST | None, *names: str) -> TypeGuard[ast.Attribute]:
+    """Whether a node is an attribute by one of the names, whatever it is taken from."""
+    return isinstance(node, ast.Attribute) and node.attr in names
+
+
 def is_call(node: ast.AST | None, *names: str) -> TypeGuard[ast.Call]:
     """Whether a node calls something whose last identifier is one of the names."""
     return isinstance(node, ast.Call) and terminal(node) in names
@@ -54,6 +59,16 @@ def reads_of(node: ast.AST, name: str) -> list[ast.Name]:
 def target_names(node: ast.AST) -> set[str]:
     """The variables that one binding binds: `x` and `y` of `for x, y in …`."""
     return {t.id for t in targets_of(node) if isinstance(t, ast.Name)}
+
+
+def sole_target(node: ast.AST | None) -> ast.expr | None:
+    """What an assignment to one target assigns to; None for `a = b = …` and for all else."""
+    return node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+
+
+def is_unpacked(call: ast.Call) -> bool:
+    """Whether a call is given `*args` or `**kwargs`, so that its arguments cannot be told."""
+    return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
 
 
 def names_bound(nodes: Iterable[ast.AST]) -> set[str]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.recording.records.device import DeviceMismatch, Placed
 from torchvet.rules.device import _crashes, _host_tensors, _modules, _uses
-from torchvet.rules.kit import Edits, Finding, Findings, Iterator, RankRecording, SourceFile, events_at
-from torchvet.source.model import ClassModel, Event, Unit, edits, receiver, targets_of, terminal, walk
-from torchvet.source.model import torch_names as names
-from torchvet.source.model.expressions import is_call, name_set, under_methods
+from torchvet.rules.kit import Edits, Finding, Findings, Iterator, RankRecording, SourceFile, events_at, records
+from torchvet.source import model
+from torchvet.source.model import edits, torch_names
 
-_STAYING = names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "pin_memory"}
+_STAYING = torch_names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "pin_memory"}
 """Methods of a tensor whose result is a tensor on the same device."""
-_MATRIX = name_set(
+_MATRIX = model.name_set(
     "zeros ones empty full rand randn arange linspace eye from_numpy tril triu logspace randint randperm"
 )
 
@@ -35,17 +33,23 @@ class TensorNotRegistered(_crashes.CrashRule):
         """The attribute as a buffer that is not saved, where a constructor binds it on the line."""
         for event in events_at(file, finding):
             node, own = event.node, event.unit.self_name()
-            target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-            mine = isinstance(target, ast.Attribute) and terminal(target.value) == own and event.unit.name == "__init__"
+            target = model.sole_target(node)
+            mine = (
+                isinstance(target, ast.Attribute)
+                and model.terminal(target.value) == own
+                and event.unit.name == "__init__"
+            )
             if not mine or not isinstance(node, ast.Assign) or node.lineno != node.end_lineno:
                 continue
             if not _is_ready(event):
                 continue
-            text = f'{own}.register_buffer("{terminal(target)}", {file.segment(node.value)}, persistent=False)'
+            text = f'{own}.register_buffer("{model.terminal(target)}", {file.segment(node.value)}, persistent=False)'
             return [edits.replace(file, node, text)]
         return ()
 
-    def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+    def crash(
+        self, rank: RankRecording, record: records.device.DeviceMismatch, stray: records.device.Placed
+    ) -> Finding:
         """The error that ended the program where such a tensor was left behind."""
         there, mine = _crashes.there(record, stray), f"is on {stray.device}"
         if record.dtypes_differ:
@@ -67,7 +71,7 @@ class TensorNotRegistered(_crashes.CrashRule):
         told: set[tuple[int, str]] = set()
         for made, event in self._kept(file):
             owner = event.unit.owner
-            target = targets_of(event.statement)[0]
+            target = model.targets_of(event.statement)[0]
             if owner is None or not isinstance(target, ast.Attribute):
                 continue
             if self._is_plain(file, owner, target.attr) and _uses.combined_in_forward(file, owner, target.attr):
@@ -80,7 +84,9 @@ class TensorNotRegistered(_crashes.CrashRule):
             if known == "sure":
                 yield from self._not_saved(file, owner, told)
 
-    def _by_other_ways(self, file: SourceFile, owner: ClassModel, told: set[tuple[int, str]], surely: bool) -> Findings:
+    def _by_other_ways(
+        self, file: SourceFile, owner: model.ClassModel, told: set[tuple[int, str]], surely: bool
+    ) -> Findings:
         """Tensors that come by branches, names and functions, or that other methods than `forward` combine."""
         moves_itself = any(owner.method(m) is not None for m in ("_apply", "to", "cuda"))
         for event, target, kind in _host_tensors.kept(file, owner) if not moves_itself else ():
@@ -94,7 +100,7 @@ class TensorNotRegistered(_crashes.CrashRule):
             cause = f"{subject} is neither a parameter nor a registered buffer, and {user.name} combines it as it is"
             yield self._plain(file, event, target, told, message, cause)
 
-    def _not_saved(self, file: SourceFile, owner: ClassModel, told: set[tuple[int, str]]) -> Findings:
+    def _not_saved(self, file: SourceFile, owner: model.ClassModel, told: set[tuple[int, str]]) -> Findings:
         """Tensors that a checkpoint lacks: drawn at random, or moved by the class itself."""
         for event, target in _host_tensors.drawn(file, owner):
             if (id(owner), target.attr) in told:
@@ -112,7 +118,7 @@ class TensorNotRegistered(_crashes.CrashRule):
     def _plain(
         self,
         file: SourceFile,
-        event: Event,
+        event: model.Event,
         target: ast.Attribute,
         told: set[tuple[int, str]],
         message: str,
@@ -125,7 +131,7 @@ class TensorNotRegistered(_crashes.CrashRule):
         return self.suspect(file, event, message, cause=cause, advice=advice, severity="info")
 
     @staticmethod
-    def _kept(file: SourceFile) -> Iterator[tuple[Event, Event]]:
+    def _kept(file: SourceFile) -> Iterator[tuple[model.Event, model.Event]]:
         """Calls in constructors that make a tensor on the host, each with the event that gives its value, with nothing
         that places it, to an attribute: the call itself, or an assignment of the name that holds it."""
         lines = {file.line_of(m.start()) for m in _MADE.finditer(file.text)}
@@ -134,7 +140,7 @@ class TensorNotRegistered(_crashes.CrashRule):
                 yield from _kept_by(file, init, lines)
 
     @staticmethod
-    def _is_plain(file: SourceFile, owner: ClassModel, name: str) -> bool:
+    def _is_plain(file: SourceFile, owner: model.ClassModel, name: str) -> bool:
         """Whether the attribute is bound once, in a class that leaves moving to `nn.Module`."""
         # A class that moves itself may move its plain tensors as well.
         if any(owner.method(m) is not None for m in ("_apply", "to", "cuda")) or len(owner.attributes[name]) != 1:
@@ -142,7 +148,7 @@ class TensorNotRegistered(_crashes.CrashRule):
         lines = (line for line in file.text_of(owner).split("\n") if name in line)
         return not any("setattr" in line or "register_" in line for line in lines)
 
-    def _finding(self, file: SourceFile, event: Event, made: Event, target: ast.Attribute) -> Finding:
+    def _finding(self, file: SourceFile, event: model.Event, made: model.Event, target: ast.Attribute) -> Finding:
         assert isinstance(event.statement, ast.Assign)
         subject, value = file.segment(target), event.statement.value
         trained = any(k.arg == "requires_grad" for k in made.call.keywords)
@@ -159,14 +165,14 @@ class TensorNotRegistered(_crashes.CrashRule):
         )
 
 
-def _is_ready(event: Event) -> bool:
+def _is_ready(event: model.Event) -> bool:
     """Whether the constructor has called `super().__init__()`: before that a module takes no buffers."""
     return any(e.index < event.index for e in event.unit.calls.get("__init__", ()))
 
 
-def _kept_by(file: SourceFile, init: Unit, lines: set[int]) -> Iterator[tuple[Event, Event]]:
+def _kept_by(file: SourceFile, init: model.Unit, lines: set[int]) -> Iterator[tuple[model.Event, model.Event]]:
     """What one constructor keeps; a name is followed from the call that made its tensor."""
-    holding: dict[str, Event] = {}
+    holding: dict[str, model.Event] = {}
     seen: set[int] = set()
     for event in init.events:
         statement = event.statement
@@ -178,7 +184,7 @@ def _kept_by(file: SourceFile, init: Unit, lines: set[int]) -> Iterator[tuple[Ev
             made = event
         else:
             continue
-        target = targets_of(statement)[0]
+        target = model.targets_of(statement)[0]
         # The name stands for something else from here on.
         if isinstance(target, ast.Name):
             holding.pop(target.id, None)
@@ -187,17 +193,17 @@ def _kept_by(file: SourceFile, init: Unit, lines: set[int]) -> Iterator[tuple[Ev
         seen.add(id(statement))
         if isinstance(target, ast.Name):
             holding[target.id] = made
-        elif isinstance(target, ast.Attribute) and terminal(target.value) == init.self_name():
+        elif isinstance(target, ast.Attribute) and model.terminal(target.value) == init.self_name():
             yield made, event
 
 
 def _root(value: ast.expr) -> str:
     """The name that a value is, by methods that place nothing."""
-    root = under_methods(value, _STAYING)
+    root = model.under_methods(value, _STAYING)
     return root.id if isinstance(root, ast.Name) else ""
 
 
-def _is_value(file: SourceFile, event: Event, value: ast.expr) -> bool:
+def _is_value(file: SourceFile, event: model.Event, value: ast.expr) -> bool:
     """Whether an assigned value comes from a factory call by methods and arithmetic alone, and stays on the host."""
     waiting: list[ast.expr] = [value]
     while waiting:
@@ -216,25 +222,27 @@ def _origins(file: SourceFile, node: ast.expr) -> list[ast.expr]:
         return [node.value]
     if isinstance(node, ast.UnaryOp):
         return [node.operand]
-    if is_call(node, "tril", "triu", "exp", "log", "sqrt", "outer") and file.dotted(node.func).startswith("torch."):
+    if model.is_call(node, "tril", "triu", "exp", "log", "sqrt", "outer") and file.dotted(node.func).startswith(
+        "torch."
+    ):
         return node.args[:1]
-    on = receiver(node) if isinstance(node, ast.Call) and terminal(node) in _STAYING else None
+    on = model.receiver(node) if isinstance(node, ast.Call) and model.terminal(node) in _STAYING else None
     return [on] if on is not None else []
 
 
-def _has_dimensions(file: SourceFile, event: Event, value: ast.expr) -> bool:
+def _has_dimensions(file: SourceFile, event: model.Event, value: ast.expr) -> bool:
     call, dotted = event.call, file.dotted(event.call.func)
     if not dotted.startswith("torch.") or dotted.count(".") != 1 or not call.args or file.devices.default_changed:
         return False
     if any(k.arg in ("device", None) for k in call.keywords):
         return False
     if dotted[6:] in ("tensor", "Tensor", "FloatTensor"):
-        shaped = any(isinstance(n, ast.Call) and n.args and terminal(n) in _SHAPING for n in walk(value))
+        shaped = any(isinstance(n, ast.Call) and n.args and model.terminal(n) in _SHAPING for n in model.walk(value))
         return shaped or _is_listed(call.args[0], event)
     return dotted[6:] in _MATRIX
 
 
-def _is_listed(node: ast.expr, event: Event) -> bool:
+def _is_listed(node: ast.expr, event: model.Event) -> bool:
     """Whether an argument is a list, or a parameter whose default is one."""
     if isinstance(node, ast.Name) and not isinstance(event.unit.node, ast.Module):
         arguments = event.unit.node.args

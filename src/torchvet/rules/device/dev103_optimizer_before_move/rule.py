@@ -5,16 +5,13 @@ from __future__ import annotations
 import ast
 from typing import Literal, NamedTuple
 
-from torchvet.recording.records.device import DeviceMismatch, Placed, ReplacedParameters
-from torchvet.recording.records.optimizers import UnownedParameters, still_unowned
 from torchvet.rules.device import _crashes
 from torchvet.rules.device.fixes.optimizer_order import made_after
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Related, SourceFile
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Related, SourceFile, records
 from torchvet.rules.shared.seen_suspicions import confirmed
-from torchvet.source.model import Event, argument, is_call, is_set, keyword, receiver, targets_of, terminal
-from torchvet.source.model import torch_names as names
+from torchvet.source.model import Event, is_call, is_set, steps, targets_of, torch_names
 from torchvet.source.model.devices import ACCELERATORS
-from torchvet.source.model.steps import text_of
+from torchvet.source.syntax import argument, keyword, receiver, terminal
 
 _REPLACING = frozenset(("to_empty", "resize_token_embeddings", "reset_classifier"))
 _CALLS = _REPLACING | {"load_state_dict", "to", "cuda"}
@@ -34,17 +31,19 @@ class OptimizerBeforeMove(_crashes.CrashRule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Optimizers all of whose parameters have been replaced, or some where source shows by what."""
         by_source: set[str] = set()
-        for unowned in (u for u in still_unowned(rank.all(UnownedParameters)) if u.orphans):
+        for unowned in (
+            u for u in records.optimizers.still_unowned(rank.all(records.optimizers.UnownedParameters)) if u.orphans
+        ):
             seen = f" ({unowned.count} parameters of {unowned.module} are never stepped)"
             measured = Measured(bytes=unowned.bytes, steps=unowned.steps)
             for found in confirmed(self, recording, rank, unowned.place, seen=seen, measured=measured, role="built"):
                 by_source.add(unowned.module)
                 yield found
-        for record in rank.latest(ReplacedParameters, "module"):
+        for record in rank.latest(records.device.ReplacedParameters, "module"):
             if record.module not in by_source:
                 yield self._replaced_all(rank, record)
 
-    def _replaced_all(self, rank: RankRecording, record: ReplacedParameters) -> Finding:
+    def _replaced_all(self, rank: RankRecording, record: records.device.ReplacedParameters) -> Finding:
         return self.observed(
             rank,
             record.place,
@@ -56,7 +55,9 @@ class OptimizerBeforeMove(_crashes.CrashRule):
             measured=Measured(bytes=record.bytes, steps=record.steps),
         )
 
-    def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+    def crash(
+        self, rank: RankRecording, record: records.device.DeviceMismatch, stray: records.device.Placed
+    ) -> Finding:
         """State that is not where its parameters are."""
         message = f"{stray.name} is on {stray.device} where the gradients are on {_crashes.there(record, stray)}"
         cause, advice = _unmoved(stray)
@@ -69,7 +70,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         """After `optimizer = O(model.parameters())`, in the same unit, what gives `model` other parameters."""
         found = [*file.units_with("parameters"), *file.units_with("requires_grad")] if file.mentions(*_OPTIM) else []
         units = {id(u): u for u in found}
-        for made in (e for u in units.values() for e in u.calls_of(names.OPTIMIZERS)):
+        for made in (e for u in units.values() for e in u.calls_of(torch_names.OPTIMIZERS)):
             if "optimizer" in file.roles.of(made.node, made.unit):
                 yield from self._moved_leaves(file, made)
                 yield from self._changed_model(file, made, _model_of(made))
@@ -86,14 +87,14 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         """`Adam([x])`, then `x = x.to(device)`: the copy is what the program uses, the leaf what the optimizer has."""
         first = made.call.args[0] if made.call.args else None
         listed = first.elts if isinstance(first, (ast.List, ast.Tuple)) else []
-        leaves = {text_of(e) for e in listed if isinstance(e, (ast.Name, ast.Attribute))}
+        leaves = {steps.text_of(e) for e in listed if isinstance(e, (ast.Name, ast.Attribute))}
         for event in made.unit.events if leaves else ():
             node = event.node
             if event.index < made.index or event.excludes(made) or not isinstance(node, ast.Assign):
                 continue
-            leaf, value = text_of(targets_of(node)[0]), node.value
+            leaf, value = steps.text_of(targets_of(node)[0]), node.value
             # `Module.to` keeps its parameters, `Tensor.to` gives a copy: so only tensors are asked about here.
-            if leaf not in leaves or not isinstance(value, ast.Call) or text_of(receiver(value)) != leaf:
+            if leaf not in leaves or not isinstance(value, ast.Call) or steps.text_of(receiver(value)) != leaf:
                 continue
             if _moves(file, value, event) and self._goes_on(file, made, event, leaf):
                 # On the CPU `.to("cpu")` copies nothing: only a GPU that the file names proves it.
@@ -106,9 +107,9 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         if isinstance(node, ast.Assign):
             return self._assigned(file, node, model, event)
         name = terminal(node)
-        if is_call(node, "setattr") and len(node.args) == 3 and text_of(node.args[0]) == model:
+        if is_call(node, "setattr") and len(node.args) == 3 and steps.text_of(node.args[0]) == model:
             return _Change(f"{model} gets a new module") if _is_module(file, node.args[2], event) else None
-        if not is_call(node, *_CALLS) or text_of(receiver(node)) != model:
+        if not is_call(node, *_CALLS) or steps.text_of(receiver(node)) != model:
             return None
         if name in _REPLACING or (name == "load_state_dict" and is_set(node, "assign")):
             # Others may keep what has the right device and size already.
@@ -124,7 +125,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         whole = is_call(value, *_SHARDED, "deepcopy")
         if not isinstance(value, ast.Call) or (isinstance(node.targets[0], ast.Name) and not whole):
             return None
-        for written in map(text_of, targets_of(node)):
+        for written in map(steps.text_of, targets_of(node)):
             if written.startswith((model + ".", model + "[")):
                 return _Change(f"{written} is a new module") if _is_module(file, value, event) else None
             # Other packages have classes of that name, which keep the parameters.
@@ -139,13 +140,13 @@ class OptimizerBeforeMove(_crashes.CrashRule):
     def _goes_on(file: SourceFile, made: Event, event: Event, model: str) -> bool:
         """Whether that optimizer is used afterwards on the model, and is not given the new parameters."""
         calls = [e for e in made.unit.calls_inside(None) if e.index > event.index]
-        holder = text_of(next(iter(targets_of(made.statement)), None))
+        holder = steps.text_of(next(iter(targets_of(made.statement)), None))
         if not holder or any(_takes(file, e, model) for e in calls):
             return False
-        used = any(text_of(receiver(e.call)) == holder and terminal(e.node) == "step" for e in calls)
+        used = any(steps.text_of(receiver(e.call)) == holder and terminal(e.node) == "step" for e in calls)
         handed = [e.call.args for e in calls]
         handed += [_parts(value) for value, e in made.unit.returned if e.index > event.index]
-        return used or "." in holder or any(holder in map(text_of, values) for values in handed)
+        return used or "." in holder or any(holder in map(steps.text_of, values) for values in handed)
 
     def _finding(self, file: SourceFile, event: Event, made: Event, model: str, change: _Change) -> Finding:
         optimizer, leaf = file.segment(targets_of(made.statement)[0]), change.kept == "one"
@@ -161,7 +162,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         )
 
 
-def _unmoved(stray: Placed) -> tuple[str, str]:
+def _unmoved(stray: records.device.Placed) -> tuple[str, str]:
     """Why an optimizer's state is not where its parameters are, as far as the run saw it, and what to do."""
     if stray.loaded is not None:
         cause = (
@@ -211,7 +212,9 @@ def _takes(file: SourceFile, event: Event, model: str) -> bool:
     """Whether a call gives parameters of the model to an optimizer: this one, or another."""
     if terminal(event.node) == "add_param_group":
         return True
-    return any(model in text_of(a) for a in event.call.args) and "optimizer" in file.roles.of(event.node, event.unit)
+    return any(model in steps.text_of(a) for a in event.call.args) and "optimizer" in file.roles.of(
+        event.node, event.unit
+    )
 
 
 def _parts(node: ast.expr | None) -> list[ast.expr]:
@@ -226,4 +229,4 @@ def _parts(node: ast.expr | None) -> list[ast.expr]:
 def _model_of(made: Event) -> str:
     """What the optimizer's first argument takes its parameters from."""
     first = argument(made.call, "params", 0)
-    return text_of(receiver(first)) if is_call(first, "parameters") else ""
+    return steps.text_of(receiver(first)) if is_call(first, "parameters") else ""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.device import BadValue
 from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Finding, Findings, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, RankRecording, Recording, Rule, records
 
 _LATER = (
     "on a GPU this is a device-side assert: the error is raised at whatever the host does next, in another line, says "
@@ -21,13 +20,13 @@ class IndexOutOfRange(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """An error that ended the program for such a value, or a device-side assert."""
-        for record in rank.all(BadValue):
+        for record in rank.all(records.device.BadValue):
             if record.kind == "index":
                 yield self._finding(rank, record)
             elif record.kind == "unknown":
                 yield self._assert(rank, record)
 
-    def _finding(self, rank: RankRecording, record: BadValue) -> Finding:
+    def _finding(self, rank: RankRecording, record: records.device.BadValue) -> Finding:
         name = record.name or f"what {record.operation or 'the operation'} was given"
         value = f"{record.values[0]:.0f}" if record.values else "a value"
         low = f"{record.low:.0f}" if record.low is not None else "0"
@@ -40,7 +39,7 @@ class IndexOutOfRange(Rule):
         cause = "; ".join(filter(None, [bound, later]))
         return self.observed(rank, record.place, message, cause=cause, advice=_advice(record))
 
-    def _assert(self, rank: RankRecording, record: BadValue) -> Finding:
+    def _assert(self, rank: RankRecording, record: records.device.BadValue) -> Finding:
         return self.observed(
             rank,
             record.place,
@@ -52,7 +51,7 @@ class IndexOutOfRange(Rule):
         )
 
 
-def _advice(record: BadValue) -> str:
+def _advice(record: records.device.BadValue) -> str:
     value = record.values[0] if record.values else 0.0
     if record.ignored is not None and value < 0:
         return f"if {value:.0f} means 'no label', say `ignore_index={value:.0f}`: it is {record.ignored} here"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.device import BadValue
 from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Finding, Findings, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, RankRecording, Recording, Rule, records
 
 
 class ProbabilityOutOfRange(Rule):
@@ -16,11 +15,11 @@ class ProbabilityOutOfRange(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """An error that ended the program for such a value."""
-        for record in rank.all(BadValue):
+        for record in rank.all(records.device.BadValue):
             if record.kind == "probability":
                 yield self._finding(rank, record)
 
-    def _finding(self, rank: RankRecording, record: BadValue) -> Finding:
+    def _finding(self, rank: RankRecording, record: records.device.BadValue) -> Finding:
         name = record.name or record.derived or f"what {record.operation} was given"
         made = f", of which {record.derived} is made," if record.derived and record.name else ""
         cause = f"torch says: {record.message.rstrip(':')}"
@@ -33,7 +32,7 @@ class ProbabilityOutOfRange(Rule):
         return self.observed(rank, record.place, message, cause=cause, advice=_advice(record))
 
 
-def _value(record: BadValue) -> str:
+def _value(record: records.device.BadValue) -> str:
     if record.nans and (record.derived or record.nans >= record.count or not record.values):
         return "NaN"
     if record.of.startswith("rows"):
@@ -41,13 +40,13 @@ def _value(record: BadValue) -> str:
     return f"{record.values[0]:.6g}" if record.values else "a value that is no probability"
 
 
-def _wanted(record: BadValue) -> str:
+def _wanted(record: records.device.BadValue) -> str:
     if record.of and not record.of.startswith("rows"):
         return record.of
     return "0 to 1" if record.high is not None else "weights that are finite and not negative, not all of them zero"
 
 
-def _advice(record: BadValue) -> str:
+def _advice(record: records.device.BadValue) -> str:
     if record.nans:
         return "find out where the NaN comes from: an earlier step made it (a loss or a gradient that is not finite)"
     if record.argument == "target":

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.recording.records.device import AbsentDevice, DeviceMismatch, Placed
 from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Edits, Finding, Findings, RankRecording, Recording, SourceFile
-from torchvet.source.model import Event, Unit, edits, is_call, keyword, receiver, terminal
-from torchvet.source.model import torch_names as names
+from torchvet.rules.kit import Edits, Finding, Findings, RankRecording, Recording, SourceFile, records
+from torchvet.source.model import Event, Unit, edits, is_call, keyword, receiver, terminal, torch_names
 
 _GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
 _MOVED_WITH_IT = "the module's device"
@@ -27,11 +25,13 @@ class HardCodedDevice(_crashes.CrashRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Devices that the text names and that are not there."""
-        for absent in rank.all(AbsentDevice):
+        for absent in rank.all(records.device.AbsentDevice):
             if absent.asked and not absent.checkpoint and (absent.variable or absent.devices):
                 yield self._absent(rank, absent)
 
-    def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+    def crash(
+        self, rank: RankRecording, record: records.device.DeviceMismatch, stray: records.device.Placed
+    ) -> Finding:
         """A crash for a device that the text names, where a variable in sight holds another."""
         written = record.written
         assert written is not None
@@ -47,7 +47,7 @@ class HardCodedDevice(_crashes.CrashRule):
             related=_crashes.evidence(record),
         )
 
-    def _absent(self, rank: RankRecording, record: AbsentDevice) -> Finding:
+    def _absent(self, rank: RankRecording, record: records.device.AbsentDevice) -> Finding:
         there = "no GPU is" if not record.devices else f"{record.devices} GPU{'s are' if record.devices > 1 else ' is'}"
         chosen = f", where {record.variable} is {record.held}" if record.variable else ""
         message = f"{record.asked} is written out here and {there} there{chosen}"
@@ -58,10 +58,7 @@ class HardCodedDevice(_crashes.CrashRule):
         """`.cuda()`, `.to("cuda…")` or `device="cuda…"` where a variable for the device can be seen."""
         if not file.mentions("device"):
             return
-        words = ["to", "cuda"] if file.mentions(".cuda(", *(f".to({w}" for w in _WRITTEN)) else []
-        if file.mentions(*(f"device={w}" for w in _WRITTEN)):
-            words += [w for w in (*sorted(names.FACTORIES), "to") if file.mentions(f".{w}(")]
-        for event in file.calls(*words):
+        for event in file.calls(*_placing(file)):
             written = self._written_out(file, event)
             follows = written is event.node and file.mentions("set_device")
             if written is None or follows or self._is_meant(file, event):
@@ -86,7 +83,7 @@ class HardCodedDevice(_crashes.CrashRule):
         return next((d for d in constants if str(d.value).startswith(_NAMES)), None)
 
     def _is_meant(self, file: SourceFile, event: Event) -> bool:
-        return self._guarded(file, event) or _is_for_cuda(file, event) or _is_moved_back(file, event)
+        return self._guarded(file, event) or _is_for_cuda(file, event) or _is_moved_back(event)
 
     @staticmethod
     def _guarded(file: SourceFile, event: Event) -> bool:
@@ -205,7 +202,15 @@ def _is_for_cuda(file: SourceFile, event: Event) -> bool:
     return setup is not None and "skip" in file.text_of(setup)
 
 
-def _is_moved_back(file: SourceFile, event: Event) -> bool:
+def _placing(file: SourceFile) -> list[str]:
+    """The functions and methods that a file may give a device that it writes out."""
+    words = ["to", "cuda"] if file.mentions(".cuda(", *(f".to({w}" for w in _WRITTEN)) else []
+    if file.mentions(*(f"device={w}" for w in _WRITTEN)):
+        words += [w for w in (*sorted(torch_names.FACTORIES), "to") if file.mentions(f".{w}(")]
+    return words
+
+
+def _is_moved_back(event: Event) -> bool:
     """Whether the same thing is moved to a variable's device later in the same branch: both moves are meant."""
     on = receiver(event.call)
     if not isinstance(event.parent, ast.Expr) or on is None:

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
-from torchvet.recording.records.device import DeviceMismatch, HiddenModules, Placed
+from torchvet.recording import records
 from torchvet.rules.device import _containers as containers
 from torchvet.rules.device import _crashes, _members, _modules
-from torchvet.rules.kit import (
-    Edit,
-    Edits,
-    Finding,
-    Findings,
-    Iterator,
-    Measured,
-    RankRecording,
-    Recording,
-    SourceFile,
-    events_at,
-)
-from torchvet.source.model import ClassModel, Event, Unit, edits, given, receiver, targets_of, terminal, value_for, walk
-from torchvet.source.model.expressions import calls_in, is_call, is_literal, is_name, name_set, names_in
+from torchvet.rules.kit import Edit, Edits, Finding, Findings, Measured, RankRecording, Recording, SourceFile, events_at
+from torchvet.source.model import Event, calls_in, edits, is_attribute, is_call, is_literal, is_name, name_set, names_in
+from torchvet.source.model.units import ClassModel, Unit, targets_of, value_for
+from torchvet.source.syntax import given, receiver, terminal
+from torchvet.source.walking import walk
 
 _STATELESS = name_set(
     "ReLU Tanh Sigmoid GELU SiLU ELU Softmax Pool Pad Flatten Identity Upsample Loss Softplus Mish Hardswish Unfold "
@@ -62,10 +54,12 @@ class ModulesInPlainList(_crashes.CrashRule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Layers in a plain list that get gradients and that no optimizer has, if none was left behind on a device."""
         if not self.crashes(recording):
-            for hidden in rank.latest(HiddenModules, "holder"):
+            for hidden in rank.latest(records.device.HiddenModules, "holder"):
                 yield self._not_trained(rank, hidden)
 
-    def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+    def crash(
+        self, rank: RankRecording, record: records.device.DeviceMismatch, stray: records.device.Placed
+    ) -> Finding:
         """Layers that were left behind on a device."""
         holder, there = stray.owner.partition("[")[0], _crashes.there(record, stray)
         message = (
@@ -76,7 +70,7 @@ class ModulesInPlainList(_crashes.CrashRule):
         related = _crashes.evidence(record)
         return self.observed(rank, stray.made or record.place, message, cause=cause, advice=_REGISTER, related=related)
 
-    def _not_trained(self, rank: RankRecording, record: HiddenModules) -> Finding:
+    def _not_trained(self, rank: RankRecording, record: records.device.HiddenModules) -> Finding:
         message = (
             f"{record.modules} modules in {record.holder} are not registered: their {record.parameters} parameters get "
             "gradients and no optimizer has them"
@@ -123,7 +117,7 @@ class ModulesInPlainList(_crashes.CrashRule):
         where, local, container = containers.bound(file, unit, value)
         if container is None or not containers.is_container(container):
             return None
-        inside = _inside(model, unit, where, container, (name, local))
+        inside = _inside(model, where, container, (name, local))
         layer, surely = self._layer_among(file, inside), _modules.is_module(file, model)
         shown = layer is not None and surely
         made = layer if shown else _perhaps(file, model, name, inside, layer)
@@ -248,9 +242,7 @@ def _perhaps(
     return found if used else None
 
 
-def _inside(
-    model: ClassModel, unit: Unit, where: Unit, container: ast.expr, names: tuple[str, str]
-) -> list[tuple[ast.expr, Unit]]:
+def _inside(model: ClassModel, where: Unit, container: ast.expr, names: tuple[str, str]) -> list[tuple[ast.expr, Unit]]:
     """What a container holds that stands under an attribute's name and a local one, each with the unit that says so."""
     inside = [(one, where) for one in containers.members(container)]
     inside += [(one, where) for word in sorted({*names} - {""}) for one in containers.added(where, word)]
@@ -335,7 +327,7 @@ def _hands_on(call: ast.Call, name: str, local: str) -> bool:
     """Whether a call gives a container, by its attribute's name or its local one, to what registers modules. What is
     put into the container may itself be a Sequential."""
     within = [n for one in given(call) for n in walk(one)] if terminal(call) in _REGISTERING else []
-    return any((isinstance(n, ast.Attribute) and n.attr == name) or (local and is_name(n, local)) for n in within)
+    return any(is_attribute(n, name) or (local and is_name(n, local)) for n in within)
 
 
 def _kept_otherwise(init: Unit, name: str) -> bool:
@@ -380,7 +372,7 @@ def _loops_over(node: ast.AST, name: str, local: str) -> bool:
     if not isinstance(node, (ast.For, ast.comprehension)):
         return False
     found = walk(node.iter)
-    return any((isinstance(n, ast.Attribute) and n.attr == name) or (local and is_name(n, local)) for n in found)
+    return any(is_attribute(n, name) or (local and is_name(n, local)) for n in found)
 
 
 def _is_stateful_class(file: SourceFile, node: ast.expr) -> bool:

@@ -6,10 +6,9 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from torchvet.recording.records.device import DeviceMismatch, DiscardedMove, Placed
-from torchvet.rules.core import grading
+from torchvet.rules.core.fixing import calls_at
 from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Severity, SourceFile, calls_at
+from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Severity, SourceFile, grading, records
 from torchvet.rules.shared.sure_tensors import surely_tensor
 from torchvet.source import timing
 from torchvet.source.model import Event, edits, receiver
@@ -41,11 +40,13 @@ class MoveResultDiscarded(_crashes.CrashRule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Such statements in steps that went on."""
         crashed = {record.discarded_at for _, record, _ in self.crashes(recording)}
-        for discarded in rank.latest(DiscardedMove):
+        for discarded in rank.latest(records.device.DiscardedMove):
             if discarded.place not in crashed and discarded.steps >= _SURE:
                 yield self._going_on(rank, discarded)
 
-    def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+    def crash(
+        self, rank: RankRecording, record: records.device.DeviceMismatch, stray: records.device.Placed
+    ) -> Finding:
         """A crash whose tensor a statement had moved in vain."""
         subject = record.discarded.rpartition(".")[0]
         return self.observed(
@@ -58,7 +59,7 @@ class MoveResultDiscarded(_crashes.CrashRule):
             related=_crashes.evidence(record),
         )
 
-    def _going_on(self, rank: RankRecording, record: DiscardedMove) -> Finding:
+    def _going_on(self, rank: RankRecording, record: records.device.DiscardedMove) -> Finding:
         wasted = record.again >= record.calls
         what = "moved again in the same step" if wasted else f"still {record.before}"
         message = (
@@ -109,7 +110,7 @@ class MoveResultDiscarded(_crashes.CrashRule):
         )
 
 
-def _of_going_on(record: DiscardedMove) -> Severity:
+def _of_going_on(record: records.device.DiscardedMove) -> Severity:
     """Of a program that goes on. A copy to the host makes the host wait, a copy before a clock is timed: some programs
     want just that. Where the tensor is moved again and that result is used, copies are all that is lost. Else the
     program computes with what it has not moved or converted."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 
-from torchvet.rules.kit import Edits, Finding, SourceFile, about
-from torchvet.source.model import Event, Unit, blocks, edits, is_name, targets_of
-from torchvet.source.model.steps import text_of
+from torchvet.rules.kit import Edits, Finding, Iterable, SourceFile, about
+from torchvet.source.model import Event, Unit, blocks, edits, is_name, steps, targets_of
 
 ON_CPU = "on cpu"
 """One tensor was on the CPU and the others were not: `operands` are its name and that of one of the others."""
@@ -23,7 +21,7 @@ def brought_along(file: SourceFile, finding: Finding) -> Edits:
     named = _named_in(unit) if unit.home(name) is unit else []
     reads = [n for n in named if is_name(n, name) and isinstance(n.ctx, ast.Load)]
     there = [n for n in reads if n.lineno == line]
-    beside = {text_of(n) for n in named if n.lineno == line} - {name}
+    beside = {steps.text_of(n) for n in named if n.lineno == line} - {name}
     once = len(reads) == 1
     device = f"{other}.device" if once and other in beside else _device(file, unit, line)
     if not there or not device:
@@ -76,13 +74,17 @@ def _is_bound(unit: Unit, name: str, line: int) -> bool:
 def _said(file: SourceFile, calls: Iterable[Event]) -> set[str]:
     """What calls of `to` name a device by."""
     moves = (file.devices.move(event.call, event.unit) for event in calls)
-    return {text_of(moved[1]) for moved in moves if moved is not None and moved[0] == "device" and moved[1] is not None}
+    return {
+        steps.text_of(moved[1])
+        for moved in moves
+        if moved is not None and moved[0] == "device" and moved[1] is not None
+    }
 
 
 def _at_binding(file: SourceFile, unit: Unit, name: str, line: int, device: str) -> Edits:
     """A line after the one statement that binds the name, or the first of the loop that does."""
     bound = unit.bindings.get(name, [])
-    if len(bound) != 1 or bound[0].line >= line or any(device == text_of(t) for t in targets_of(bound[0].node)):
+    if len(bound) != 1 or bound[0].line >= line or any(device == steps.text_of(t) for t in targets_of(bound[0].node)):
         return ()
     code, head = f"{name} = {name}.to({device})", bound[0].node
     if isinstance(head, ast.For):

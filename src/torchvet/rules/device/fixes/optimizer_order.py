@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edits, SourceFile
-from torchvet.source.model import Event, blocks, edits, names_in, targets_of, terminal
-from torchvet.source.model.steps import text_of
+from torchvet.source.model import Event, blocks, edits, names_in, steps, targets_of, terminal
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.For, ast.With)
 _LEAVING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Return, ast.Raise, ast.Break, ast.Continue)
@@ -20,7 +19,7 @@ def made_after(file: SourceFile, made: Event, event: Event, model: str) -> Edits
     if first is None or last is None or first >= last or not isinstance(made.statement, ast.Assign):
         return []
     *before, replacing = block[first : last + 1]
-    between, holders = before[1:], {text_of(t) for t in targets_of(made.statement)}
+    between, holders = before[1:], {steps.text_of(t) for t in targets_of(made.statement)}
     if not all(_may_be_passed(file, s) for s in (*before, replacing)):
         return []
     root = model.partition(".")[0].partition("[")[0]
@@ -49,7 +48,7 @@ def _mentions(file: SourceFile, statements: list[ast.stmt], names: set[str]) -> 
     """Whether statements read one of the names, or call a function of this file that knows the last part of one."""
     last = {name.rpartition(".")[2] for name in names}
     for node in (n for s in statements for n in ast.walk(s)):
-        if isinstance(node, (ast.Name, ast.Attribute)) and text_of(node) in names:
+        if isinstance(node, (ast.Name, ast.Attribute)) and steps.text_of(node) in names:
             return True
         if isinstance(node, ast.Call):
             for unit in file.functions(terminal(node)):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from torchvet.analysis import growth_of
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity
-from torchvet.rules.shared.number_format import size
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity, size
 from torchvet.rules.shared.witnesses import Witness, allocator, sampled_thresholds, witnesses
 
 _ALONE = 4.0

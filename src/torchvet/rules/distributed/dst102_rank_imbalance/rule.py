@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from torchvet.analysis.rank_needs import Need, need_of
+from torchvet.formatting import size
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.rules.core import grading
-from torchvet.rules.kit import (
-    Finding,
-    Findings,
-    Location,
-    Measured,
-    Place,
-    Recording,
-    Remedy,
-    Rule,
-    Sequence,
-    Store,
-    Trace,
-)
-from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import location_of, named
 
 if TYPE_CHECKING:
-    from torchvet.recording.records.base import Holding
     from torchvet.snapshots.ranks import RankPeak
 
 _TOLD, _WARNING = 0.10, 0.25
@@ -52,13 +40,13 @@ _OF_STEPS = ("activations", "inputs", "backward temporaries", "optimizer tempora
 _BESIDE = "no tensors that a name holds: arrays, objects, what libraries keep"
 
 
-class RankImbalance(Rule):
+class RankImbalance(kit.Rule):
     """One rank needs more memory at its peak than the others."""
 
     severity = "warning"
     found_with = ("run", "--nproc", "2")
 
-    def in_recording(self, recording: Recording) -> Findings:
+    def in_recording(self, recording: kit.Recording) -> kit.Findings:
         """From the records of all ranks: of their devices, and of the hosts' memory that each process takes."""
         ranks = [one for one in recording.members if one.ticks]
         for host in (False, True):
@@ -67,7 +55,7 @@ class RankImbalance(Rule):
             if found is not None:
                 yield self._of_run(found, needs, recording)
 
-    def _of_run(self, found: _Largest, needs: list[Need], recording: Recording) -> Finding:
+    def _of_run(self, found: _Largest, needs: list[Need], recording: kit.Recording) -> kit.Finding:
         worst, others = needs[found.number], [n for i, n in enumerate(needs) if i != found.number]
         part, more = _largest_part(found, worst, others)
         place, _ = _difference(worst.lines, [n.lines for n in others]) if worst.lines else (None, 0)
@@ -86,11 +74,11 @@ class RankImbalance(Rule):
             severity=grading.of_waste(found.more, found.share) if grave else "info",
             cause=cause,
             advice=_ON_HOST if worst.device == "cpu" else _ADVICE,
-            measured=Measured(bytes=found.more, peak_bytes=found.bytes, share=found.share),
+            measured=kit.Measured(bytes=found.more, peak_bytes=found.bytes, share=found.share),
             device=worst.device,
         )
 
-    def in_ranks(self, ranks: Sequence[RankPeak]) -> Findings:
+    def in_ranks(self, ranks: Sequence[RankPeak]) -> kit.Findings:
         """From snapshots of several ranks: by the peaks, with the category and the line that make the difference."""
         found = _largest([r.bytes for r in ranks])
         if found is None:
@@ -110,7 +98,7 @@ class RankImbalance(Rule):
         severity = "warning" if certain and found.share >= _WARNING else "info"
         yield msgspec.structs.replace(finding, location=location_of(place), severity=severity)
 
-    def in_trace(self, trace: Trace) -> Findings:
+    def in_trace(self, trace: kit.Trace) -> kit.Findings:
         """From traces of several ranks with memory events: by the allocator's own counts."""
         known = [(r, m) for r in trace.ranks for m in r.memory[:1] if m.device != "cpu"]
         found = _largest([m.peak for _, m in known]) if len(known) == len(trace.ranks) else None
@@ -119,8 +107,8 @@ class RankImbalance(Rule):
             cause = "the traces do not say what it is: compare memory snapshots of the ranks"
             yield self._finding(found, rank.rank, memory.device, cause)
 
-    def _finding(self, found: _Largest, rank: int | None, device: str, cause: str) -> Finding:
-        return Finding(
+    def _finding(self, found: _Largest, rank: int | None, device: str, cause: str) -> kit.Finding:
+        return kit.Finding(
             code=self.code,
             name=self.name,
             severity="info",
@@ -128,8 +116,8 @@ class RankImbalance(Rule):
             location=None,
             message=f"rank {rank} needs {size(found.bytes)} at its peak, {_more(found)}",
             cause=cause,
-            remedy=Remedy(summary=_ADVICE),
-            measured=Measured(bytes=found.more, peak_bytes=found.bytes, share=found.share),
+            remedy=kit.Remedy(summary=_ADVICE),
+            measured=kit.Measured(bytes=found.more, peak_bytes=found.bytes, share=found.share),
             rank=rank,
             device=device,
         )
@@ -155,7 +143,7 @@ def _largest_part(found: _Largest, worst: Need, others: list[Need]) -> tuple[str
     return (part, more) if more >= rest else (_BESIDE, rest)
 
 
-def _bound_at(holding: Holding, recording: Recording) -> Place | Store | Location | None:
+def _bound_at(holding: records.base.Holding, recording: kit.Recording) -> kit.Place | kit.Store | kit.Location | None:
     """The line that stores into a name, else the first that binds it: made once, it may be what a step would reset."""
     name, _, path, _ = holding.where
     stores, file = recording.index.stores(*holding.where), recording.model(path)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchvet.formatting import count, ms, percent
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Findings, Measured, Place, Recording, Severity, Trace
+from torchvet.rules.kit import Finding, Findings, Measured, Place, Recording, Severity, Trace, count, ms, percent
 from torchvet.rules.shared.trace_costs import LEAST_SHARE, TraceRule, Worst
 
 if TYPE_CHECKING:

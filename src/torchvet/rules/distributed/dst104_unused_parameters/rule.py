@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from torchvet.formatting import count, ms, percent
-from torchvet.recording.records.ranks import DistributedModule, UnfinishedReduction
-from torchvet.rules.core import grading
+from torchvet.recording import records
 from torchvet.rules.distributed._in_text import use_of
 from torchvet.rules.distributed._modules import modules_of, on_all_ranks, share_of_step
-from torchvet.rules.kit import Finding, Findings, Location, Measured, Place, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, Location, Measured, Place, RankRecording, Recording, Rule, grading
 
 _ENOUGH = 3
 """Passes that must have been looked at."""
@@ -20,14 +19,14 @@ class UnusedParameters(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """What a rank's reducer failed at, or searched for in vain on all ranks."""
-        for failed in rank.all(UnfinishedReduction):
+        for failed in rank.all(records.ranks.UnfinishedReduction):
             yield self._failed(rank, failed, recording)
         for module in modules_of(rank):
             everywhere = on_all_ranks(recording, module.id)
             if module.find_unused_parameters and not module.static_graph and all(map(_uses_all, everywhere)):
                 yield self._in_vain(rank, module, recording)
 
-    def _in_vain(self, rank: RankRecording, module: DistributedModule, recording: Recording) -> Finding:
+    def _in_vain(self, rank: RankRecording, module: records.ranks.DistributedModule, recording: Recording) -> Finding:
         seconds = module.traversal_seconds / module.traversals if module.traversals else 0.0
         share = share_of_step(rank, seconds) if seconds else None
         cost = f"; the search takes {ms(seconds)} a pass" if seconds else ""
@@ -44,7 +43,7 @@ class UnusedParameters(Rule):
             measured=Measured(seconds_per_step=seconds or None, share=share, steps=rank.ticks),
         )
 
-    def _failed(self, rank: RankRecording, failed: UnfinishedReduction, recording: Recording) -> Finding:
+    def _failed(self, rank: RankRecording, failed: records.ranks.UnfinishedReduction, recording: Recording) -> Finding:
         more = ", …" if failed.count > len(failed.names) else ""
         names = ", ".join(f"`{name}`" for name in failed.names)
         which = f"{count(failed.count, 'parameter')} of {failed.module} ({names}{more})" if names else "some parameters"
@@ -82,5 +81,5 @@ def _option(recording: Recording, made: Place | None) -> Location | None:
     return None
 
 
-def _uses_all(module: DistributedModule) -> bool:
+def _uses_all(module: records.ranks.DistributedModule) -> bool:
     return module.looked >= _ENOUGH and not module.unused_passes

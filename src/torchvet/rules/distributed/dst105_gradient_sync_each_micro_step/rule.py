@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.formatting import count, ms, percent
-from torchvet.recording.records.ranks import DistributedModule, SynchronizedPasses
-from torchvet.rules.core import grading
+from torchvet.formatting import count, ms, percent, size
+from torchvet.recording import records
 from torchvet.rules.distributed._modules import modules_of, share_of_step, step_seconds
 from torchvet.rules.distributed.fixes.no_sync import held_back
-from torchvet.rules.kit import Finding, Findings, Identity, Measured, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Finding, Findings, Identity, Measured, RankRecording, Recording, SourceFile, grading
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.training_loops import Window
-from torchvet.source.model.origins import identity
+from torchvet.source.model import origins
 
 _SURE, _AS_A_RULE = 2, 0.8
 """Sampled steps that must have had several such passes, and their share of all: a scaler skips a step now and then."""
@@ -41,7 +38,9 @@ class GradientSyncEachMicroStep(loops.LoopRule):
             if often and line.id in modules:
                 yield self._seen(rank, line, modules[line.id])
 
-    def _seen(self, rank: RankRecording, line: SynchronizedPasses, module: DistributedModule) -> Finding:
+    def _seen(
+        self, rank: RankRecording, line: records.ranks.SynchronizedPasses, module: records.ranks.DistributedModule
+    ) -> Finding:
         passes = line.passes / line.steps
         needless = passes - 1
         cost = f"{count(needless, 'average')} of {size(module.gradient_bytes)} a step more than needed"
@@ -70,7 +69,9 @@ class GradientSyncEachMicroStep(loops.LoopRule):
             return
         made = file.calls("DistributedDataParallel", "DDP")
         models = [
-            identity(e.call, e.unit) for e in made if file.dotted(e.call.func).endswith("DistributedDataParallel")
+            origins.identity(e.call, e.unit)
+            for e in made
+            if file.dotted(e.call.func).endswith("DistributedDataParallel")
         ]
         wrapped = frozenset[tuple[object, ...]]().union(*models)
         for window in loops.windows(file) if wrapped else ():
@@ -78,7 +79,7 @@ class GradientSyncEachMicroStep(loops.LoopRule):
             if plain and _runs(window, wrapped):
                 yield self._finding(file, window, wrapped)
 
-    def _finding(self, file: SourceFile, window: Window, wrapped: Identity) -> Finding:
+    def _finding(self, file: SourceFile, window: loops.Window, wrapped: Identity) -> Finding:
         message = f"each of {window.passes} backwards synchronizes all ranks, where the last would do"
         held = held_back(file, window, wrapped)
         related = [self.also(file, "stepped", window.stepped.event)]
@@ -88,15 +89,15 @@ class GradientSyncEachMicroStep(loops.LoopRule):
         return self.suspect(file, at, message, cause=_CAUSE, advice=_ADVICE, edits=change, related=related)
 
 
-def _lines(rank: RankRecording) -> list[SynchronizedPasses]:
-    return rank.latest(SynchronizedPasses, "id", "place")
+def _lines(rank: RankRecording) -> list[records.ranks.SynchronizedPasses]:
+    return rank.latest(records.ranks.SynchronizedPasses, "id", "place")
 
 
-def _runs(window: Window, wrapped: Identity) -> bool:
+def _runs(window: loops.Window, wrapped: Identity) -> bool:
     """Whether the wrapped model is what the window's loop runs."""
     file = window.step.unit.file
     near = [e for u in loops.units_of(window.step) for e in u.events if e.node.__class__ is ast.Call]
     called = {id(u): u for u in map(file.callee, near) if u is not None}
     calls = [*near, *(e for u in called.values() for e in u.events if e.node.__class__ is ast.Call)]
     named = (e for e in calls if isinstance(e.call.func, (ast.Name, ast.Attribute)))
-    return any(identity(e.call.func, e.unit) & wrapped for e in named)
+    return any(origins.identity(e.call.func, e.unit) & wrapped for e in named)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from torchvet.formatting import percent
-from torchvet.recording.records.base import Window
-from torchvet.recording.records.ranks import DistributedModule
-from torchvet.rules.core import grading
+from torchvet.recording import records
 from torchvet.rules.distributed._modules import modules_of
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule
-from torchvet.rules.shared.number_format import size
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, grading, percent, size
 
 _WORTH, _TOLD = 1 << 20, 0.05
 """Bytes, and the share of the peak, from which on it is said at all: it is torch's default."""
@@ -21,12 +17,14 @@ class GradientBucketsDouble(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """What gradients that are views of the buckets would save at the peak."""
-        highest = max(rank.all(Window), key=lambda w: w.peak, default=None)
+        highest = max(rank.all(records.base.Window), key=lambda w: w.peak, default=None)
         for module in modules_of(rank) if highest is not None else ():
             if not module.gradient_as_bucket_view and module.bucket_bytes:
                 yield from self._doubled(rank, module, highest)
 
-    def _doubled(self, rank: RankRecording, module: DistributedModule, highest: Window | None) -> Findings:
+    def _doubled(
+        self, rank: RankRecording, module: records.ranks.DistributedModule, highest: records.base.Window | None
+    ) -> Findings:
         assert highest is not None
         # Gradients that are not there at the peak make it no higher.
         saved = min(module.gradient_bytes, highest.categories.get("gradients", 0))
@@ -34,7 +32,7 @@ class GradientBucketsDouble(Rule):
         if saved >= _WORTH and saved >= _TOLD * peak:
             yield self._finding(rank, module, saved, peak)
 
-    def _finding(self, rank: RankRecording, module: DistributedModule, saved: int, peak: int) -> Finding:
+    def _finding(self, rank: RankRecording, module: records.ranks.DistributedModule, saved: int, peak: int) -> Finding:
         share = saved / peak
         return self.observed(
             rank,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.recording.records.ranks import DistributedModule
 from torchvet.rules.distributed._modules import modules_of
-from torchvet.rules.kit import Finding, Findings, Identity, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.kit import Finding, Findings, Identity, RankRecording, Recording, Rule, SourceFile, records
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, Unit, argument, receiver, terminal
-from torchvet.source.model.origins import identity, made_by
+from torchvet.source.model import Event, Unit, argument, origins, receiver, terminal
 from torchvet.source.syntax import parts
 
 _SELECTS = re.compile(
@@ -38,7 +36,7 @@ class AllRanksOnOneDevice(Rule):
 
     def in_recording(self, recording: Recording) -> Findings:
         """The ranks of one host whose wrapped models all lie on one GPU, of several that each sees."""
-        hosts: dict[str, list[tuple[RankRecording, DistributedModule]]] = {}
+        hosts: dict[str, list[tuple[RankRecording, records.ranks.DistributedModule]]] = {}
         for rank in recording.members:
             assert rank.member is not None
             hosts.setdefault(rank.member.host, []).extend((rank, module) for module in modules_of(rank)[:1])
@@ -47,7 +45,7 @@ class AllRanksOnOneDevice(Rule):
             if host and len(found) > 1 and len(on) == 1 and all(module.devices > 1 for _, module in found):
                 yield from (self._seen(rank, module, len(found)) for rank, module in found)
 
-    def _seen(self, rank: RankRecording, module: DistributedModule, ranks: int) -> Finding:
+    def _seen(self, rank: RankRecording, module: records.ranks.DistributedModule, ranks: int) -> Finding:
         return self.observed(
             rank,
             module.place,
@@ -80,7 +78,7 @@ def _first_placed(file: SourceFile) -> Event | None:
     """The first call that puts a wrapped model on the current, or on the first, GPU."""
     for made in file.calls("DistributedDataParallel", "DDP"):
         if made.call.args and file.dotted(made.call.func).endswith("DistributedDataParallel"):
-            model = identity(made.call.args[0], made.unit)
+            model = origins.identity(made.call.args[0], made.unit)
             placed = next((e for e in file.calls("cuda", "to") if _places(file, e, model)), None)
             if placed is not None:
                 return placed
@@ -102,7 +100,7 @@ def _is_number(event: Event) -> bool:
 def _places(file: SourceFile, event: Event, model: Identity) -> bool:
     """Whether a call puts the model on the current, or on the first, GPU."""
     call, on = event.call, receiver(event.call)
-    if on is None or call.keywords or not identity(on, event.unit) & model:
+    if on is None or call.keywords or not origins.identity(on, event.unit) & model:
         return False
     if terminal(call) == "cuda":
         return not call.args or (isinstance(call.args[0], ast.Constant) and call.args[0].value == 0)
@@ -111,7 +109,9 @@ def _places(file: SourceFile, event: Event, model: Identity) -> bool:
 
 def _is_first_gpu(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
     # A parameter stands for itself too: what this file's callers give it is taken for all.
-    values = [v for v, where in made_by(node, unit) if not (isinstance(v, ast.Name) and v.id in where.parameters)]
+    values = [
+        v for v, where in origins.made_by(node, unit) if not (isinstance(v, ast.Name) and v.id in where.parameters)
+    ]
     written = [_written_device(file, v) for v in values]
     choices = (parts(one) if isinstance(one, ast.IfExp) else [one] for one in written)
     texts = {p.value for some in choices for p in some if isinstance(p, ast.Constant)}

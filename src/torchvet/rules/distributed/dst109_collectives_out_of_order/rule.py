@@ -6,10 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from torchvet.analysis.ranks import is_lost
-from torchvet.formatting import count, ms
-from torchvet.recording.records.ranks import Standstill
-from torchvet.recording.records.training import Outcome
-from torchvet.rules.kit import Finding, Findings, Place, RankRecording, Recording, Related, Rule
+from torchvet.rules.kit import Finding, Findings, Place, RankRecording, Recording, Related, Rule, count, ms, records
 
 _ABORTED, _TERMINATED = 6, 15
 """Signals: a failed assertion of a library's, and what a launcher ends ranks by."""
@@ -105,7 +102,7 @@ class CollectivesOutOfOrder(Rule):
 
 def _waiting(one: RankRecording) -> _Waits | None:
     """By what was seen of it last, else by the error in which its wait has ended."""
-    last, outcome = _last(one), one.last(Outcome)
+    last, outcome = _last(one), one.last(records.training.Outcome)
     if last is not None and last.waits and last.place is not None:
         return _Waits(one, last.place, last.call, last.seconds)
     if outcome is not None and outcome.place is not None and is_lost(outcome):
@@ -121,9 +118,9 @@ def _held_up(one: RankRecording) -> _Waits | None:
     return _Waits(one, last.place, last.call, last.seconds)
 
 
-def _last(one: RankRecording) -> Standstill | None:
+def _last(one: RankRecording) -> records.ranks.Standstill | None:
     """Where it stood still at the end: not where it went on from."""
-    last, outcome = one.last(Standstill), one.last(Outcome)
+    last, outcome = one.last(records.ranks.Standstill), one.last(records.training.Outcome)
     if last is None or last.tick != one.ticks or _has_finished(one):
         return None
     moved = outcome is not None and outcome.place is not None and outcome.place != last.place
@@ -131,13 +128,13 @@ def _last(one: RankRecording) -> Standstill | None:
 
 
 def _has_finished(one: RankRecording) -> bool:
-    outcome = one.last(Outcome)
+    outcome = one.last(records.training.Outcome)
     return outcome is not None and outcome.how in ("finished", "exit", "os-exit") and outcome.status == 0
 
 
 def _broke(one: RankRecording) -> bool:
     """Whether it ended by an error of its own, or was killed by none of a launcher's signals."""
-    outcome = one.last(Outcome)
+    outcome = one.last(records.training.Outcome)
     if outcome is None:
         return False
     if outcome.how == "killed":

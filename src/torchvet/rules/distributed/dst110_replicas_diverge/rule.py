@@ -5,28 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from torchvet.formatting import count
-from torchvet.recording.records.ranks import ActKind, EvaluatedBuffers, OwnAct, Replicas, SynchronizedPasses
+from torchvet.recording import records
+from torchvet.rules.distributed import _replica_looks as replica_looks
 from torchvet.rules.distributed._in_text import first_call
 from torchvet.rules.distributed._modules import modules_of
-from torchvet.rules.distributed._replica_looks import (
-    Look,
-    are_alike,
-    are_averaged,
-    differ_before,
-    looks_of,
-    same_gradients,
-)
-from torchvet.rules.kit import (
-    Finding,
-    Findings,
-    Location,
-    Place,
-    RankRecording,
-    Recording,
-    Rule,
-    Severity,
-)
+from torchvet.rules.kit import Finding, Findings, Location, Place, RankRecording, Recording, Rule, Severity, count
 
 _NAMES = 3
 
@@ -49,15 +32,15 @@ class ReplicasDiverge(Rule):
         """By digests of the parameters' bits after the same steps, and of the buffers that an evaluation went by."""
         ranks = recording.members
         yield from self._buffers(ranks)
-        numbers = {r.optimizer for one in ranks for r in one.all(Replicas)}
+        numbers = {r.optimizer for one in ranks for r in one.all(records.ranks.Replicas)}
         for number in sorted(numbers) if len(ranks) > 1 else ():
-            looks = looks_of(ranks, number)
+            looks = replica_looks.looks_of(ranks, number)
             first = next((look for look in looks if look.apart()), None)
-            if first is not None and not are_averaged(looks) and are_alike(looks):
+            if first is not None and not replica_looks.are_averaged(looks) and replica_looks.are_alike(looks):
                 yield self._of(recording, ranks[0], first)
 
     def _buffers(self, ranks: list[RankRecording]) -> Findings:
-        tables = [{(r.id, r.number): r for r in one.all(EvaluatedBuffers)} for one in ranks]
+        tables = [{(r.id, r.number): r for r in one.all(records.ranks.EvaluatedBuffers)} for one in ranks]
         for key in sorted(set.intersection(*map(set, tables))) if len(tables) > 1 else ():
             looked = [table[key] for table in tables]
             if len({one.digest for one in looked}) > 1:
@@ -74,17 +57,17 @@ class ReplicasDiverge(Rule):
                 )
                 return
 
-    def _of(self, recording: Recording, rank: RankRecording, first: Look) -> Finding:
+    def _of(self, recording: Recording, rank: RankRecording, first: replica_looks.Look) -> Finding:
         apart = first.apart()
         cause = _cause(recording, first)
         wrapped = any(one.wrapped for row in apart for one in row)
         every = max(len(one.parameters) for one in first.of_ranks)
         some = len(apart) < every
-        since = "before the first step" if differ_before(apart) else f"after step {first.step}"
+        since = "before the first step" if replica_looks.differ_before(apart) else f"after step {first.step}"
         names = ", ".join(f"`{row[0].name}`" for row in apart[:_NAMES])
         more = f" and {len(apart) - _NAMES} more" if len(apart) > _NAMES else ""
         of = f"{count(len(apart))} of {count(every, 'parameter')}" if some else "all parameters"
-        severity: Severity = "error" if wrapped or some or same_gradients(apart) else "warning"
+        severity: Severity = "error" if wrapped or some or replica_looks.same_gradients(apart) else "warning"
         if not wrapped and _done(recording.members, "exchanged"):
             severity = "info"
         return self.observed(
@@ -97,9 +80,9 @@ class ReplicasDiverge(Rule):
         )
 
 
-def _cause(recording: Recording, first: Look) -> _Cause:
+def _cause(recording: Recording, first: replica_looks.Look) -> _Cause:
     apart, ranks = first.apart(), recording.members
-    if differ_before(apart) and (loaded := _done_unevenly(ranks, "loaded")):
+    if replica_looks.differ_before(apart) and (loaded := _done_unevenly(ranks, "loaded")):
         why = "the parameters differ before the first step: not all ranks have loaded the same state"
         return _Cause(why, "load the state on every rank, or broadcast what rank 0 has loaded", loaded)
     if len({tuple(one.rates) for one in first.of_ranks}) > 1:
@@ -107,17 +90,17 @@ def _cause(recording: Recording, first: Look) -> _Cause:
         why = f"the learning rates differ: the ranks have {shown} in step {first.step}"
         advice = "step the scheduler, and set learning rates, on every rank alike"
         return _Cause(why, advice, _done_unevenly(ranks, "schedule") or _done(ranks, "schedule"))
-    if differ_before(apart):
+    if replica_looks.differ_before(apart):
         why = "the parameters differ before the first step: each rank has initialized its own"
         advice = "seed all ranks alike before the model is made, or broadcast rank 0's parameters (DDP does so)"
         return _Cause(why, advice, _other_seed(ranks))
-    if same_gradients(apart):
+    if replica_looks.same_gradients(apart):
         why = "the ranks have the same gradients in this step, so that the optimizers' state or the update differs"
         return _Cause(why, "load the same optimizer state and use the same update on every rank")
     return _of_gradients(recording, first)
 
 
-def _of_gradients(recording: Recording, first: Look) -> _Cause:
+def _of_gradients(recording: Recording, first: replica_looks.Look) -> _Cause:
     """Why gradients differ that were to be the same."""
     apart, ranks = first.apart(), recording.members
     if any(one.wrapped for row in apart for one in row):
@@ -156,7 +139,7 @@ def _of_wrapped(ranks: list[RankRecording]) -> _Cause:
         return _Cause(
             f"{why}a forward pass ran with synchronization off, which decides for its backward", advice, aside
         )
-    if any(passes.passes for one in ranks for passes in one.all(SynchronizedPasses)):
+    if any(passes.passes for one in ranks for passes in one.all(records.ranks.SynchronizedPasses)):
         why = (
             "DistributedDataParallel has averaged gradients, and they differ as the step begins: a communication hook, "
         )
@@ -165,14 +148,20 @@ def _of_wrapped(ranks: list[RankRecording]) -> _Cause:
     return _Cause(f"{why}no pass of its own has led to them", "call the wrapped model itself, in each step")
 
 
-def _done(ranks: list[RankRecording], kind: ActKind) -> Place | None:
+def _done(ranks: list[RankRecording], kind: records.ranks.ActKind) -> Place | None:
     """The last line on which some rank did this."""
-    return next((act.places[0] for one in ranks for act in reversed(list(one.all(OwnAct))) if act.kind == kind), None)
+    return next(
+        (act.places[0] for one in ranks for act in reversed(list(one.all(records.ranks.OwnAct))) if act.kind == kind),
+        None,
+    )
 
 
-def _done_unevenly(ranks: list[RankRecording], kind: ActKind) -> Place | None:
+def _done_unevenly(ranks: list[RankRecording], kind: records.ranks.ActKind) -> Place | None:
     """The line on which ranks did this least equally often."""
-    times = [Counter({act.places[0]: act.times for act in one.all(OwnAct) if act.kind == kind}) for one in ranks]
+    times = [
+        Counter({act.places[0]: act.times for act in one.all(records.ranks.OwnAct) if act.kind == kind})
+        for one in ranks
+    ]
     spread = {place: max(t[place] for t in times) - min(t[place] for t in times) for t in times for place in t}
     return max(spread, key=lambda place: spread[place]) if any(spread.values()) else None
 
@@ -180,7 +169,7 @@ def _done_unevenly(ranks: list[RankRecording], kind: ActKind) -> Place | None:
 def _other_seed(ranks: list[RankRecording]) -> Place | None:
     """The line that made the first seed that is not the same everywhere. By chance a rank's own may be that of a caller
     as well: the shortest way is the line's."""
-    seeds = [[act for act in one.all(OwnAct) if act.kind == "seed"] for one in ranks]
+    seeds = [[act for act in one.all(records.ranks.OwnAct) if act.kind == "seed"] for one in ranks]
     for acts in zip(*seeds, strict=False):
         if len({act.value for act in acts}) > 1:
             shortest: list[Place] = min((act.places for act in acts), key=len)
@@ -188,7 +177,7 @@ def _other_seed(ranks: list[RankRecording]) -> Place | None:
     return None
 
 
-def _wrapped_at(ranks: list[RankRecording], first: Look) -> Place | None:
+def _wrapped_at(ranks: list[RankRecording], first: replica_looks.Look) -> Place | None:
     """Where others of the optimizer's parameters were wrapped, if they were."""
     if not any(one.wrapped for row in first.rows for one in row):
         return None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.formatting import count
-from torchvet.recording.records.ranks import Batch, Replicas
-from torchvet.rules.kit import Findings, RankRecording, Recording, Rule
+from torchvet.rules.kit import Findings, RankRecording, Recording, Rule, count, records
 
 _ENOUGH = 5
 """Batches that were the same on all ranks, and differed among themselves."""
@@ -22,7 +20,7 @@ class RanksShareBatches(Rule):
         ranks = [one for one in recording.members if one.ticks]
         if len(ranks) < 2 or any(map(_is_sharded, ranks)):
             return
-        same = _same_on_all([{batch.number: batch for batch in one.all(Batch)} for one in ranks])
+        same = _same_on_all([{batch.number: batch for batch in one.all(records.ranks.Batch)} for one in ranks])
         if len({batch.digest for batch in same}) < _ENOUGH:
             return
         yield self.observed(
@@ -36,7 +34,7 @@ class RanksShareBatches(Rule):
         )
 
 
-def _same_on_all(tables: list[dict[int, Batch]]) -> list[Batch]:
+def _same_on_all(tables: list[dict[int, records.ranks.Batch]]) -> list[records.ranks.Batch]:
     """The batches that all ranks have looked at, if none differs."""
     numbers = sorted(set.intersection(*map(set, tables)))
     differ = any(len({table[n].digest for table in tables}) > 1 for n in numbers)
@@ -44,4 +42,4 @@ def _same_on_all(tables: list[dict[int, Batch]]) -> list[Batch]:
 
 
 def _is_sharded(rank: RankRecording) -> bool:
-    return any(p.sharded for one in rank.all(Replicas) for p in one.parameters)
+    return any(p.sharded for one in rank.all(records.ranks.Replicas) for p in one.parameters)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from torchvet.analysis.unlike_ranks import UnlikeFile, unlike_files, unlike_versions
-from torchvet.recording.records.base import Place
-from torchvet.rules.kit import Finding, Findings, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, RankRecording, Recording, Rule, records
 
 
 class RanksUnlike(Rule):
@@ -30,7 +29,7 @@ class RanksUnlike(Rule):
         groups = ", another on ".join(_names(group) for group in first.ranks)
         return self.observed(
             first.other,
-            Place(first.path, first.line, ""),
+            records.base.Place(first.path, first.line, ""),
             f"ranks run unlike code: module `{first.module}` has one text on {groups}{more}",
             cause=f"line {first.line} is the first that differs: hosts have unlike copies of the program, or the file "
             "was changed while the ranks started",

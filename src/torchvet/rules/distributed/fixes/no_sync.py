@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from torchvet.rules.kit import Edit, Identity, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.training_loops import Window
-from torchvet.source.model import Event, Unit, blocks, given, names_in, target_names, targets_of, value_for, walk
-from torchvet.source.model.origins import identity
-from torchvet.source.model.steps import text_of
+from torchvet.source.model import Event, Unit, blocks, names_in, origins, steps, target_names, targets_of, value_for
 from torchvet.source.statements import spans
+from torchvet.source.syntax import given
+from torchvet.source.walking import walk
 
 _DEEPEST = 4
 _LEAVES = re.compile(r"\b(continue|break)\b")
@@ -49,7 +48,7 @@ class _Nothing(NamedTuple):
     imported: list[Edit]
 
 
-def held_back(file: SourceFile, window: Window, wrapped: Identity) -> Held | None:
+def held_back(file: SourceFile, window: loops.Window, wrapped: Identity) -> Held | None:
     """The passes of a window under `no_sync` but for the last; None where anything about that is not sure: which
     statements a pass is, what the model is called there, or how the last pass is recognized before it begins."""
     backwards = {id(e.event) for e in window.step.of("backward")}
@@ -71,7 +70,7 @@ def held_back(file: SourceFile, window: Window, wrapped: Identity) -> Held | Non
     return Held([*nothing.imported, *moved], passes.running[0]) if moved else None
 
 
-def _passes(file: SourceFile, window: Window, wrapped: Identity) -> _Passes | None:
+def _passes(file: SourceFile, window: loops.Window, wrapped: Identity) -> _Passes | None:
     """The statements that each pass of a window runs; None where its backward may not run, or the order is another."""
     backward = window.backward.event
     loop, together = backward.loop, backward.unit is window.stepped.event.unit
@@ -107,7 +106,10 @@ def _holds(statement: ast.stmt, wanted: ast.stmt) -> bool:
 
 def _runs(file: SourceFile, event: Event, wrapped: Identity, depth: int = 0) -> bool:
     """Whether a call runs the wrapped model, by itself or in functions of this file."""
-    if isinstance(event.call.func, (ast.Name, ast.Attribute)) and identity(event.call.func, event.unit) & wrapped:
+    if (
+        isinstance(event.call.func, (ast.Name, ast.Attribute))
+        and origins.identity(event.call.func, event.unit) & wrapped
+    ):
         return True
     callee = file.callee(event) if depth < _DEEPEST else None
     return callee is not None and any(_runs(file, e, wrapped, depth + 1) for e in callee.calls_inside(None))
@@ -118,8 +120,8 @@ def _model(file: SourceFile, running: list[Event], wrapped: Identity) -> _Model 
     found: dict[str, bool] = {}
     for event in running:
         for one in (event.call.func, *given(event.call)):
-            if isinstance(one, (ast.Name, ast.Attribute)) and identity(one, event.unit) & wrapped:
-                found[text_of(one)] = found.get(text_of(one), True) and _is_wrapped(file, one, event, 0)
+            if isinstance(one, (ast.Name, ast.Attribute)) and origins.identity(one, event.unit) & wrapped:
+                found[steps.text_of(one)] = found.get(steps.text_of(one), True) and _is_wrapped(file, one, event, 0)
     return _Model(*next(iter(found.items()))) if len(found) == 1 else None
 
 
@@ -128,7 +130,7 @@ def _wrapper(file: SourceFile) -> str:
     top = [s for s in file.tree.body if isinstance(s, (ast.Import, ast.ImportFrom))]
     known = {(alias.asname or alias.name).partition(".")[0] for statement in top for alias in statement.names}
     for made in file.calls("DistributedDataParallel", "DDP"):
-        written = text_of(made.call.func)
+        written = steps.text_of(made.call.func)
         torchs = file.dotted(made.call.func).endswith("nn.parallel.DistributedDataParallel")
         if torchs and written.partition(".")[0] in known:
             return written
@@ -158,9 +160,9 @@ def _name_wrapped(file: SourceFile, name: str, event: Event, depth: int) -> bool
 
 
 def _gives(file: SourceFile, binding: Event, name: str, depth: int) -> bool:
-    target = next((t for t in targets_of(binding.node) if text_of(t) == name), None)
+    target = next((t for t in targets_of(binding.node) if steps.text_of(t) == name), None)
     value = value_for(binding.node, target) if target is not None else None
-    return value is not None and text_of(value) != name and _is_wrapped(file, value, binding, depth + 1)
+    return value is not None and steps.text_of(value) != name and _is_wrapped(file, value, binding, depth + 1)
 
 
 def _passed(file: SourceFile, unit: Unit, name: str, depth: int) -> bool:
@@ -171,7 +173,7 @@ def _passed(file: SourceFile, unit: Unit, name: str, depth: int) -> bool:
 
 
 def _attribute_wrapped(file: SourceFile, node: ast.Attribute, event: Event, depth: int) -> bool:
-    owner = event.unit.method_class() if text_of(node.value) == event.unit.self_name() else None
+    owner = event.unit.method_class() if steps.text_of(node.value) == event.unit.self_name() else None
     bound = [e for e, _ in owner.attributes.get(node.attr, [])] if owner is not None else []
     if not bound or bound[-1].context.arms or len({id(e.unit) for e in bound}) != 1:
         return False
@@ -179,7 +181,7 @@ def _attribute_wrapped(file: SourceFile, node: ast.Attribute, event: Event, dept
     return _gives(file, bound[-1], name, depth)
 
 
-def _last_pass(file: SourceFile, window: Window, passes: _Passes) -> str:
+def _last_pass(file: SourceFile, window: loops.Window, passes: _Passes) -> str:
     """What says, before a pass begins, that it is the last one of its window; empty where nothing does."""
     stepped, around = window.stepped.event, window.backward.event.context.arms
     own = [arm for arm in stepped.context.arms if arm not in around]
@@ -210,11 +212,11 @@ def _same_before(file: SourceFile, test: ast.expr, between: list[ast.stmt], unit
 def _only_reads(node: ast.AST) -> bool:
     """Whether a part of a test depends on names and attributes alone; of calls, only `len(x)` does."""
     if isinstance(node, ast.Call):
-        return text_of(node.func) == "len" and len(node.args) == 1 and not node.keywords
+        return steps.text_of(node.func) == "len" and len(node.args) == 1 and not node.keywords
     return isinstance(node, _SURE)
 
 
-def _end_of(file: SourceFile, window: Window, body: list[ast.stmt]) -> str:
+def _end_of(file: SourceFile, window: loops.Window, body: list[ast.stmt]) -> str:
     """`micro == n - 1` of `for micro in range(n):`, where each pass goes to its end."""
     loop = window.backward.event.loop
     if loop is None or loop is window.stepped.event.loop:
@@ -222,12 +224,12 @@ def _end_of(file: SourceFile, window: Window, body: list[ast.stmt]) -> str:
     counted = ast.Name | ast.Attribute | ast.Constant
     match loop.node:
         case ast.For(ast.Name(micro), ast.Call(ast.Name("range"), [number]), orelse=[]) if isinstance(number, counted):
-            names = {micro, text_of(number)}
+            names = {micro, steps.text_of(number)}
         case _:
             return ""
     within = loops.text_between(file, body[0].lineno, blocks.last_line(body[-1]))
     inside = (e.node for e in window.backward.event.unit.events if e.inside(loop) and e.node is not loop.node)
-    if _LEAVES.search(within) or any(text_of(t) in names for node in inside for t in targets_of(node)):
+    if _LEAVES.search(within) or any(steps.text_of(t) in names for node in inside for t in targets_of(node)):
         return ""
     if isinstance(number, ast.Constant):
         return f"{micro} == {number.value - 1}" if isinstance(number.value, int) else ""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable
 
-from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
+from torchvet.rules.kit import Edit, Edits, Finding, Iterable, SourceFile
 from torchvet.rules.memory._hooks import base_of
-from torchvet.source.model import ClassModel, Event, edits, is_call, receiver, targets_of, terminal
+from torchvet.source.model import ClassModel, Event, edits, is_call, is_literal, receiver, targets_of, terminal
 
 _STORED_WHOLE = (
     "pickle",
@@ -90,7 +89,7 @@ def _is_given_its_owner(file: SourceFile, model: ClassModel, name: str) -> bool:
     first = model.methods["__init__"]
     given = [(one, e) for e in file.calls(model.name) for one in file.passed(e, first, name)]
     mine = [one for one, e in given if isinstance(one, ast.Name) and one.id in (e.unit.self_name(), _keeper(e))]
-    none = [one for one, _ in given if isinstance(one, ast.Constant) and one.value is None]
+    none = [one for one, _ in given if is_literal(one, None)]
     # Anything else that is given may have no other reference, and would die at once.
     return bool(mine) and len(mine) + len(none) == len(given)
 

@@ -4,10 +4,9 @@ it is used."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
+from torchvet.rules.kit import Edit, Edits, Finding, Iterable, SourceFile
 from torchvet.rules.memory._sizes import number
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.rules.shared.training_loops import without_statement
@@ -81,13 +80,20 @@ def begins(file: SourceFile, statement: ast.AST, lists: bool) -> ast.expr | None
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     value = statement.value
-    if lists:
-        called = isinstance(value, ast.Call) and file.dotted(value.func) == "collections.defaultdict"
-        given = value.args if isinstance(value, ast.Call) and not value.keywords else []
-        return value if called and len(given) == 1 and terminal(given[0]) == "list" else None
-    empty = isinstance(value, ast.List) and not value.elts
-    made = is_call(value, "list") and not value.args and not value.keywords
-    return value if empty or made else None
+    empty = _is_dict_of_lists(file, value) if lists else _is_empty_list(value)
+    return value if empty else None
+
+
+def _is_dict_of_lists(file: SourceFile, value: ast.expr) -> bool:
+    called = isinstance(value, ast.Call) and file.dotted(value.func) == "collections.defaultdict"
+    given = value.args if isinstance(value, ast.Call) and not value.keywords else []
+    return called and len(given) == 1 and terminal(given[0]) == "list"
+
+
+def _is_empty_list(value: ast.expr) -> bool:
+    if isinstance(value, ast.List):
+        return not value.elts
+    return is_call(value, "list") and not value.args and not value.keywords
 
 
 def read(node: ast.AST, parents: Parents) -> int | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import held, with_method
-from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Sequence, SourceFile, about, events_at
-from torchvet.source.model import Event, blocks, edits, targets_of, terminal, walk
+from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Sequence, SourceFile, about, events_at, held, with_method
+from torchvet.source.model import Event, blocks, edits, is_literal, names_in, targets_of, terminal, walk
 from torchvet.source.syntax import DISPLAYS, parts
 
 CONTAINERS = ("tuple", "list")
@@ -41,17 +40,20 @@ def _cut_as_stored(file: SourceFile, event: Event, target: ast.expr) -> list[Edi
     node = event.node
     if not isinstance(node, ast.Assign) or len(node.targets) != 1 or isinstance(target, ast.Name):
         return []
-    into = node.targets[0]
-    if isinstance(into, (ast.Tuple, ast.List)):
-        if not isinstance(node.value, (ast.Tuple, ast.List)) or len(node.value.elts) != len(into.elts):
-            return []
-        # Of `h, c = a, b` only the part that is the state.
-        values = [v for t, v in zip(into.elts, node.value.elts, strict=True) if _name(t) == _name(target)]
-    else:
-        values = _parts(node.value)
+    values = _stored_as(node, target)
     if not values or not all(isinstance(value, ast.Name) for value in values):
         return []
     return [edit for value in values for edit in with_method(file, value, "detach()")]
+
+
+def _stored_as(node: ast.Assign, target: ast.expr) -> Sequence[ast.expr]:
+    """What an assignment stores as a state: of `h, c = a, b` only that part."""
+    into = node.targets[0]
+    if not isinstance(into, (ast.Tuple, ast.List)):
+        return _parts(node.value)
+    if not isinstance(node.value, (ast.Tuple, ast.List)) or len(node.value.elts) != len(into.elts):
+        return []
+    return [v for t, v in zip(into.elts, node.value.elts, strict=True) if _name(t) == _name(target)]
 
 
 def _parts(value: ast.expr) -> list[ast.expr]:
@@ -121,7 +123,7 @@ def _item_cut(file: SourceFile, event: Event, target: ast.Subscript) -> list[Edi
     """The cut of a state that is kept for each of several layers, where it is read: each once in a pass, as the loop
     right around goes over the keys."""
     loop = event.loop.node if event.loop is not None else None
-    keys = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)} if isinstance(loop, ast.For) else set()
+    keys = names_in(loop.target) if isinstance(loop, ast.For) else set()
     # With another key an item could be read twice in one pass, and need its graph.
     if not (isinstance(target.slice, ast.Name) and target.slice.id in keys) or not isinstance(event.node, ast.Assign):
         return []
@@ -139,7 +141,7 @@ def _may_be_none(event: Event, target: ast.Attribute) -> bool:
         isinstance(s, ast.If) and s.lineno < event.line and own in ast.unparse(s.test) and _binds(s.body, own)
         for s in getattr(event.unit.node, "body", ())
     )
-    none = any(isinstance(v, ast.Constant) and v.value is None for _, v in known)
+    none = any(is_literal(v, None) for _, v in known)
     # An attribute that the class does not bind may be anything, None too.
     return (not known or none) and not seen_to
 

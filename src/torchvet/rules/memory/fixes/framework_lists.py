@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import unit_of
-from torchvet.rules.kit import Edits, Finding, SourceFile, events_at
+from torchvet.rules.kit import Edits, Finding, SourceFile, events_at, unit_of
 from torchvet.source.model import Event, edits, is_call, receiver, terminal
 
 _IGNORED = {"train": "ignore_keys_for_eval", "evaluate": "ignore_keys", "predict": "ignore_keys"}

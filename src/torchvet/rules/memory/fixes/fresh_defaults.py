@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import places_of
-from torchvet.rules.kit import Edit, Edits, Finding, Iterator, SourceFile
+from torchvet.rules.kit import Edit, Edits, Finding, Iterator, SourceFile, places_of
 from torchvet.source import holder
 from torchvet.source.model import Unit, edits, is_call, is_name, parents_in, reads_of, walk
 from torchvet.source.program.scopes import defaults

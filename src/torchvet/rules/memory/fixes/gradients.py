@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from typing import TypeGuard
 
-from torchvet.rules.kit import Edit, SourceFile
-from torchvet.source.model import (
-    Event,
-    Unit,
-    blocks,
-    calls_in,
-    edits,
-    given,
-    is_call,
-    is_name,
-    receiver,
-    terminal,
-    value_bound,
-    walk,
-)
+from torchvet.rules.kit import Edit, Iterable, SourceFile
+from torchvet.source.model import Event, Unit, blocks, calls_in, edits, is_attribute, is_call, is_name, value_bound
+from torchvet.source.syntax import given, receiver, terminal
+from torchvet.source.walking import walk
 
 
 def leafs_gradient_freed(file: SourceFile, event: Event, leaf: str) -> list[Edit]:
@@ -91,7 +79,7 @@ def _last_of(reads: list[ast.stmt], after: list[ast.stmt]) -> ast.stmt | None:
 
 
 def _is_gradient(node: ast.AST) -> TypeGuard[ast.Attribute]:
-    return isinstance(node, ast.Attribute) and node.attr == "grad"
+    return is_attribute(node, "grad")
 
 
 def _gone_over(statement: ast.stmt) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import unit_of, with_method
-from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile
+from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile, unit_of, with_method
 from torchvet.source.model import is_call, is_name, receiver, walk
 from torchvet.source.syntax import DISPLAYS, parts
 

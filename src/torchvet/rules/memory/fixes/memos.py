@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import places_of
-from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile
+from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile, places_of
 from torchvet.rules.memory._stores import is_dict
-from torchvet.source.model import blocks, edits, parents_in, targets_of, terminal, walk
+from torchvet.source.model import blocks, edits, parents_in, sole_target, targets_of, terminal, walk
 
 _KEPT = 8
 """Entries that stay: enough for what is asked for again within a step."""
@@ -21,7 +20,7 @@ def evicted(file: SourceFile, finding: Finding) -> Edits:
     """The oldest entries taken out before a new one goes in, where every reader of the dict can do without them."""
     for event in (e for line in places_of(file, finding) for e in file.events_on(line)):
         node = event.node
-        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        target = sole_target(node)
         if not isinstance(target, ast.Subscript) or not isinstance(target.value, (ast.Name, ast.Attribute)):
             continue
         if not _is_named(finding, terminal(target.value)) or not _is_memo(file, target.value):

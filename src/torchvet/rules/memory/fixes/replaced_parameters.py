@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import places_of
-from torchvet.rules.kit import Edits, Finding, SourceFile
-from torchvet.source.model import Event, Unit, edits, is_call, names_bound, names_in, walk
+from torchvet.rules.kit import Edits, Finding, SourceFile, places_of
+from torchvet.source.model import Event, Unit, edits, is_call, names_bound, names_in, sole_target, walk
 
 
 def taken_out(file: SourceFile, finding: Finding) -> Edits:
@@ -16,7 +15,7 @@ def taken_out(file: SourceFile, finding: Finding) -> Edits:
         return ()
     for event in (e for line in places_of(file, finding) for e in file.events_on(line)):
         node = event.node
-        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        target = sole_target(node)
         if isinstance(target, ast.Subscript) and (event.loop is None or _is_of_each_turn(event, file, target)):
             return _popped(file, event.unit, file.segment(target.value), file.segment(target.slice))
     return ()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
 
-from torchvet.rules.core.fixing import unit_of
-from torchvet.rules.kit import Edits, Finding, SourceFile
+from torchvet.rules.kit import Callable, Edits, Finding, SourceFile, unit_of
 from torchvet.source.model import ClassModel, Unit, blocks, edits, terminal, walk
 
 _SAVES = "save_for_backward|saved_tensors"

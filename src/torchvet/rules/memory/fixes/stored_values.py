@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 
-from torchvet.rules.core.fixing import all_or_none, held, may_be_tensor, storing, unit_of, with_method
-from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Recording, SourceFile, events_at
+from torchvet.rules.core.fixing import all_or_none, events_at, held, may_be_tensor, storing, unit_of, with_method
+from torchvet.rules.kit import Edit, Edits, Finding, Iterable, Iterator, Recording, SourceFile
 from torchvet.rules.memory._stores import Stored, put_by, store, under_a_key
 from torchvet.rules.shared.growth_rule import growths_of, is_tensor_class, item_type
-from torchvet.source import syntax
-from torchvet.source.model import Event, Unit, edits, is_call, is_name, name_set, receiver, terminal, value_bound, walk
-from torchvet.source.model.destinations import reaching
+from torchvet.source import model, syntax
+from torchvet.source.model import destinations, edits
 
 _DEEPEST = 4
 _OF_PARTS = (*syntax.DISPLAYS, ast.BoolOp)
@@ -22,7 +20,7 @@ def stored_at(file: SourceFile, finding: Finding) -> Iterator[Stored]:
     return _into_holder(events_at(file, finding), finding)
 
 
-def _into_holder(events: list[Event], finding: Finding) -> Iterator[Stored]:
+def _into_holder(events: list[model.Event], finding: Finding) -> Iterator[Stored]:
     """What some events store into what holds the memory of a finding."""
     for event in events:
         kept = _defaulted(event) or _stored_by(event)
@@ -31,36 +29,36 @@ def _into_holder(events: list[Event], finding: Finding) -> Iterator[Stored]:
             yield kept
 
 
-def _stored_by(event: Event) -> Stored | None:
+def _stored_by(event: model.Event) -> Stored | None:
     return store(event) or _bound(event) or _queued(event)
 
 
 def _into(kept: Stored) -> str:
     """The last identifier of what is stored into: `rows` of `self.rows.setdefault(key, [])`."""
     base, _ = syntax.peel(kept.holder)
-    return syntax.ident(base) or terminal(kept.holder)
+    return syntax.ident(base) or model.terminal(kept.holder)
 
 
-def _defaulted(event: Event) -> Stored | None:
+def _defaulted(event: model.Event) -> Stored | None:
     """`holder.setdefault(key, []).append(value)`."""
-    found = put_by(event) if is_call(event.node, "append", "add") else None
-    called = found is not None and is_call(found.holder, "setdefault")
+    found = put_by(event) if model.is_call(event.node, "append", "add") else None
+    called = found is not None and model.is_call(found.holder, "setdefault")
     return found if called else None
 
 
-def _queued(event: Event) -> Stored | None:
+def _queued(event: model.Event) -> Stored | None:
     """`queue.put(value)`."""
     node = event.node
-    on = receiver(node) if is_call(node, "put", "put_nowait") else None
+    on = model.receiver(node) if model.is_call(node, "put", "put_nowait") else None
     if not isinstance(node, ast.Call) or not isinstance(on, (ast.Name, ast.Attribute)) or not node.args:
         return None
     return Stored(event, on, node.args[0])
 
 
-def _bound(event: Event) -> Stored | None:
+def _bound(event: model.Event) -> Stored | None:
     """`holder[key] = value`, and the whole of `holder = 0.9 * holder + 0.1 * value`."""
     node = event.node
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = model.sole_target(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, (ast.Name, ast.Attribute)):
         return under_a_key(event)
     # A plain assignment stores nothing more than was there.
@@ -70,7 +68,7 @@ def _bound(event: Event) -> Stored | None:
 
 def _read_in(value: ast.expr) -> Iterator[ast.expr]:
     """Names and attributes that an expression reads, those spelled `getattr(self, "mean", 0)` among them."""
-    for one in walk(value):
+    for one in model.walk(value):
         base = syntax.peel(one)[0] if isinstance(one, ast.Call) else one
         if isinstance(base, (ast.Name, ast.Attribute)):
             yield base
@@ -80,7 +78,7 @@ def stored_with(file: SourceFile, finding: Finding, method: str) -> Edits:
     """What is stored goes in by way of a method: `losses.append(loss.detach())`."""
     for kept in stored_at(file, finding):
         # `extend` takes a row of values, which has no `.detach()`.
-        if not (is_call(kept.event.node, "extend")):
+        if not (model.is_call(kept.event.node, "extend")):
             # None means that it is no container; an empty list that it is one which cannot be edited.
             fills = filled_with(file, kept, method)
             if fills is not None:
@@ -115,16 +113,16 @@ def _cloned(file: SourceFile, values: Iterable[ast.expr]) -> list[Edit]:
 
 _FRESH = {"clone", "tensor", "as_tensor", "zeros", "ones", "stack", "cat", "mean", "sum", "relu", "softmax", "item"}
 """What these make has a storage of its own, or is none."""
-_VIEWS = name_set("view squeeze unsqueeze permute transpose narrow select expand detach t flatten")
+_VIEWS = model.name_set("view squeeze unsqueeze permute transpose narrow select expand detach t flatten")
 
 
 def _may_be_view(node: ast.expr) -> bool:
-    return not (is_call(node, *_FRESH))
+    return not (model.is_call(node, *_FRESH))
 
 
 def _is_part(node: ast.expr | None) -> bool:
     """`images[0]`, `rows.detach()[0]`, `x[0].view(-1)`."""
-    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and terminal(node) in _VIEWS
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and model.terminal(node) in _VIEWS
     return isinstance(node, ast.Subscript) or called
 
 
@@ -170,7 +168,7 @@ def _items(file: SourceFile, finding: Finding) -> Iterator[ast.expr]:
         yield from _handed_in(file, finding)
 
 
-def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> Edits:
+def parts_with(file: SourceFile, made: ast.expr, event: model.Event, method: str) -> Edits:
     """What an object or a container that is written down there is made of: those of its parts that surely have a
     graph, each by way of a method. Nothing where there is none, or one of them cannot be."""
     spread = _spread(made)
@@ -217,7 +215,7 @@ def _each_of(file: SourceFile, value: ast.expr, kind: str, method: str) -> Edits
     return [edits.replace(file, value, _EACH[kind].format(method, file.segment(value)))]
 
 
-def _has_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:
+def _has_graph(file: SourceFile, node: ast.expr, event: model.Event, depth: int = 0) -> bool:
     """Whether an expression surely has a graph, also by way of an attribute that a method of the class binds or of
     `x.max(dim=1).values`."""
     answer = file.gradients.carries(node, event)
@@ -229,9 +227,9 @@ def _has_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -
     if node.attr == "values" and isinstance(node.value, ast.Call):
         return _has_graph(file, node.value, event, depth + 1)
     owner = event.unit.method_class()
-    on_self = is_name(node.value, event.unit.self_name())
+    on_self = model.is_name(node.value, event.unit.self_name())
     bound = owner.attributes.get(node.attr, ()) if owner is not None and on_self else ()
-    values = [(v, e) for e, v in bound if not (isinstance(v, ast.Constant) and v.value is None)]
+    values = [(v, e) for e, v in bound if not model.is_literal(v, None)]
     return bool(values) and all(v is not None and _has_graph(file, v, e, depth + 1) for v, e in values)
 
 
@@ -248,14 +246,14 @@ def _handed_in(file: SourceFile, finding: Finding) -> list[ast.expr]:
     unit = file.unit_at(stored.line)
     values = (kept.value for kept in map(_stored_by, file.events_on(stored.line)) if kept is not None)
     name = next((v.id for v in values if isinstance(v, ast.Name)), "")
-    return file.passed(calls[0], unit, name) if name and terminal(calls[0].node) == unit.name else []
+    return file.passed(calls[0], unit, name) if name and model.terminal(calls[0].node) == unit.name else []
 
 
 CACHES = {"functools.lru_cache", "functools.cache"}
 """Decorators that remember results."""
 
 
-def caching_decorator(file: SourceFile, unit: Unit) -> ast.expr | None:
+def caching_decorator(file: SourceFile, unit: model.Unit) -> ast.expr | None:
     """The decorator that caches what a function returns."""
     if isinstance(unit.node, ast.Module):
         return None
@@ -304,20 +302,20 @@ def filled_with(file: SourceFile, kept: Stored, method: str) -> Edits | None:
     return all_or_none(with_method(file, one, method) for one in filled)
 
 
-def _values(name: str, event: Event) -> Iterator[ast.expr | None]:
+def _values(name: str, event: model.Event) -> Iterator[ast.expr | None]:
     """What a name may be bound to at an event: a list that was joined to one tensor is none there any more."""
-    for binding in reaching(name, event):
+    for binding in destinations.reaching(name, event):
         if not isinstance(binding.node, ast.AugAssign):
-            yield value_bound(binding.node, name)
+            yield model.value_bound(binding.node, name)
 
 
 def _is_container(value: ast.expr | None) -> bool:
     """Whether an expression is a container written down, or one made empty."""
     shown = (ast.Dict, ast.List, ast.DictComp, ast.ListComp)
-    return isinstance(value, shown) or (is_call(value, *_MADE))
+    return isinstance(value, shown) or (model.is_call(value, *_MADE))
 
 
-def _fills(unit: Unit, name: str) -> Iterator[Stored]:
+def _fills(unit: model.Unit, name: str) -> Iterator[Stored]:
     """What the function stores into a name, or into what the name holds: `out["mae"].append(x)`."""
     for event in unit.events:
         one = store(event) or under_a_key(event)

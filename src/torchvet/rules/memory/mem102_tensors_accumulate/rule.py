@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.finding import About, Related, Severity
-from torchvet.formatting import count
-from torchvet.recording.records.base import Holding
-from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SnapshotMemory, SourceFile, Store
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory._collected import result_of
 from torchvet.rules.memory._idle_models import ADVICE, cause_of, is_of_models, line_of, makers_of
@@ -18,11 +16,8 @@ from torchvet.rules.memory.fixes.framework_lists import freed_before_the_next
 from torchvet.rules.memory.fixes.fresh_defaults import made_in_each_call
 from torchvet.rules.memory.fixes.memos import evicted
 from torchvet.rules.memory.fixes.stored_values import without_cache
-from torchvet.rules.shared.growth_rule import GrowthRule, is_tensor_class
-from torchvet.rules.shared.number_format import per_step
-from torchvet.rules.shared.snapshot_rule import leaking
-from torchvet.rules.shared.step_code import runs_module
-from torchvet.rules.shared.training_loops import is_test
+from torchvet.rules.shared import growth_rule, snapshot_rule, step_code, training_loops
+from torchvet.rules.shared.number_format import count, per_step
 from torchvet.source.model import Event, Unit, is_call, walk
 
 _OFTEN = 4
@@ -31,37 +26,37 @@ _MOST = 5
 """Lines of a snapshot that are reported; the sum is in the facts."""
 
 
-class TensorsAccumulate(GrowthRule):
+class TensorsAccumulate(growth_rule.GrowthRule):
     """Tensors without a graph pile up in a container, an attribute or a registry."""
 
     severity = "error"
     words = ("backward",)
 
-    def recognises(self, growth: Growth, recording: Recording) -> bool:
+    def recognises(self, growth: kit.Growth, recording: kit.Recording) -> bool:
         """Most of what grows are storages that tensors hold by reference."""
         # Else graphs hold most of it: MEM101's.
         return growth.bytes_per_step > 0 and growth.direct_per_step >= 0.5 * growth.bytes_per_step
 
-    def grade(self, growth: Growth, recording: Recording) -> Severity:
+    def grade(self, growth: kit.Growth, recording: kit.Recording) -> kit.Severity:
         """What a function collects to return it is a note: its caller wants all of it."""
         return "info" if result_of(growth, recording) else super().grade(growth, recording)
 
-    def message(self, growth: Growth, recording: Recording) -> str:
+    def message(self, growth: kit.Growth, recording: kit.Recording) -> str:
         """The headline, and what is meant to grow."""
         text, function = super().message(growth, recording), result_of(growth, recording)
         return f"{text}; {function}() joins and returns it, so that it is as large as its result" if function else text
 
-    def store(self, growth: Growth, recording: Recording) -> Store | None:
+    def store(self, growth: kit.Growth, recording: kit.Recording) -> kit.Store | None:
         """Of models that pile up the call that hands them in, where no other line is sure to store them."""
         found = super().store(growth, recording)
         return line_of(growth, found, recording) if is_of_models(growth) else found
 
-    def related(self, growth: Growth, recording: Recording) -> list[Related]:
+    def related(self, growth: kit.Growth, recording: kit.Recording) -> list[kit.Related]:
         """Of models that pile up the lines that make their optimizers, and how often they do."""
         found = super().related(growth, recording)
-        return [*makers_of(growth, recording), *found] if is_of_models(growth) else found
+        return [*makers_of(recording), *found] if is_of_models(growth) else found
 
-    def cause(self, growth: Growth, store: Store | None) -> str:
+    def cause(self, growth: kit.Growth, store: kit.Store | None) -> str:
         """One more tensor each step, or one that gets larger."""
         name = growth.holding.name
         if "default" in growth.holding.via:
@@ -87,12 +82,12 @@ class TensorsAccumulate(GrowthRule):
         when = f"every {one}" if rate > 0.5 else f"one {one} in {round(1 / rate):,}"
         return f"{name} takes in tensors at {when}, and they are not taken out again"
 
-    def matters_bounded(self, growth: Growth, recording: Recording) -> bool:
+    def matters_bounded(self, growth: kit.Growth, recording: kit.Recording) -> bool:
         """What a library keeps for itself is not collected on purpose."""
         attribute = _attribute(growth)
         return attribute.startswith("_") and not recording.index.mentions(attribute)
 
-    def advice(self, growth: Growth, store: Store | None) -> str:
+    def advice(self, growth: kit.Growth, store: kit.Store | None) -> str:
         """Keep less of it."""
         name = growth.holding.name
         if "default" in growth.holding.via:
@@ -128,7 +123,7 @@ class TensorsAccumulate(GrowthRule):
             )
         return _less_of(name, growth.holding.container)
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """A default made in each call; a window as long as what is read of it; nothing stored where nothing is read;
         old entries of a dict that only remembers results taken out; no cache on a function that takes other arguments
         every time; what an Accelerator has prepared freed before it prepares the next; a list emptied by the one method
@@ -136,7 +131,7 @@ class TensorsAccumulate(GrowthRule):
         ways = (made_in_each_call, bounded, trimmed, evicted, without_cache, freed_before_the_next, emptied_after_use)
         return next((made for made in (way(file, finding) for way in ways) if made), ())
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
+    def in_snapshot(self, snapshot: kit.SnapshotMemory) -> kit.Findings:
         """Lines whose blocks stay, step after step, without the rest of a forward pass."""
         from torchvet.snapshots.growth import keeps_graph
 
@@ -144,7 +139,7 @@ class TensorsAccumulate(GrowthRule):
             growth = memory.growth
             for leak in growth.leaks[:_MOST] if growth else ():
                 if growth and not keeps_graph(leak, growth.leaks):
-                    yield leaking(
+                    yield snapshot_rule.leaking(
                         self,
                         memory,
                         [leak],
@@ -156,7 +151,7 @@ class TensorsAccumulate(GrowthRule):
                         "it",
                     )
 
-    def in_file(self, file: SourceFile) -> Findings:
+    def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """A training step adds whole batches or outputs to what nothing ever empties."""
         for stored in _stores.collected(file):
             event = stored.event
@@ -167,28 +162,28 @@ class TensorsAccumulate(GrowthRule):
             if store is not None and store.lasting and not _of_a_hook(file, stored.event.unit):
                 yield self._suspected(file, store)
 
-    def _suspected(self, file: SourceFile, store: _stores.Stored) -> Finding:
+    def _suspected(self, file: kit.SourceFile, store: _stores.Stored) -> kit.Finding:
         holder, value = file.segment(store.root), file.segment(store.value)
         return self.suspect(
             file,
             store.event,
             f"{holder} takes in {value} at every training step and nothing takes it out",
-            severity="info" if is_test(file) else "warning",
+            severity="info" if training_loops.is_test(file) else "warning",
             cause=f"{value} has the size of a batch; {holder} outlives the step and is emptied nowhere in this file",
             advice=f"keep in {holder} only what is needed: a number (`.item()`), a running sum, a "
             "`collections.deque(maxlen=…)`, or clear it every epoch",
-            about=About(operands=(holder,)),
+            about=kit.About(operands=(holder,)),
         )
 
 
-def _attribute(growth: Growth) -> str:
+def _attribute(growth: kit.Growth) -> str:
     """The last part of the growing name; empty for a variable."""
     return growth.holding.name.rpartition(".")[2] if "." in growth.holding.name else ""
 
 
 def _less_of(name: str, container: str) -> str:
     """By the type: a deque is no dict, and nothing is put into a tensor."""
-    if is_tensor_class(container or None) and container:
+    if growth_rule.is_tensor_class(container or None) and container:
         return (
             f"join to {name} only what is needed, keep its last rows (`{name} = {name}[-n:].clone()`), or write it to "
             "disk and start anew every epoch"
@@ -204,7 +199,7 @@ def _less_of(name: str, container: str) -> str:
     )
 
 
-def _of_threads(holding: Holding) -> str:
+def _of_threads(holding: records.base.Holding) -> str:
     """What threads that do not end keep, and where they are."""
     function = holding.name.removeprefix("<threads in ").removesuffix(">")
     at = f", most of them in line {holding.place.line}" if holding.place is not None else ""
@@ -215,7 +210,7 @@ def _of_threads(holding: Holding) -> str:
     )
 
 
-def _is_queue(growth: Growth) -> bool:
+def _is_queue(growth: kit.Growth) -> bool:
     return growth.holding.container.endswith("Queue") or "queue" in growth.holding.via
 
 
@@ -227,7 +222,7 @@ _OTHER_ITEMS = {
 }
 
 
-def _of_optimizers(growth: Growth) -> bool:
+def _of_optimizers(growth: kit.Growth) -> bool:
     """Whether most of what is held was made by optimizers as they stepped, and is no copy that a program took."""
     sites = growth.holding.sites
     # Optimizers make their averages by `zeros_like` in their first step; a copy is made by `clone`.
@@ -270,16 +265,16 @@ def _is_remainder(node: ast.expr) -> bool:
     return not (isinstance(every, ast.Constant) and isinstance(every.value, int) and every.value < _OFTEN)
 
 
-def _of_a_hook(file: SourceFile, unit: Unit) -> bool:
+def _of_a_hook(file: kit.SourceFile, unit: Unit) -> bool:
     """Whether a framework calls it for each batch: that is MEM117's."""
     return unit.owner is not None and bool(file.roles.of_class(unit.owner) & {"lightning", "hooked"})
 
 
-def _in_training(file: SourceFile, event: Event, depth: int = 0) -> bool:
+def _in_training(file: kit.SourceFile, event: Event, depth: int = 0) -> bool:
     """Whether an event runs in each step of a training loop that updates weights."""
     if any(step.unit is event.unit and event.inside(step.loop) and step.optimizers for step in file.steps):
         return True
     if event.unit.name == "forward" and event.unit.owner is not None:
-        return any(runs_module(file, step, event.unit.owner) for step in file.steps if step.optimizers)
+        return any(step_code.runs_module(file, step, event.unit.owner) for step in file.steps if step.optimizers)
     callers = [caller for caller in file.callers(event.unit) if not _seldom(caller)] if depth < 3 else []
     return any(_in_training(file, caller, depth + 1) for caller in callers)

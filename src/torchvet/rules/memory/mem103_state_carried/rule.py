@@ -7,22 +7,18 @@ import re
 from collections.abc import Iterator, Sequence
 
 from torchvet.analysis import growth_of
-from torchvet.finding import NOTHING_MORE
-from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Step, Store
+from torchvet.formatting import count
+from torchvet.rules import kit
 from torchvet.rules.memory import _lasting
 from torchvet.rules.memory._crashes import crashed
-from torchvet.rules.memory._generation import Generation, generations
+from torchvet.rules.memory._generation import Generation, generations, goes_on
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
-from torchvet.rules.shared.growth_rule import GrowthRule, detached_as, nodes_outweigh
-from torchvet.rules.shared.number_format import count
-from torchvet.rules.shared.step_code import runs_module
-from torchvet.rules.shared.training_loops import events_in, is_test, loop_text
-from torchvet.source.model import ClassModel, Event, given, is_set, name_set, targets_of, terminal
-from torchvet.source.model.destinations import Destinations
+from torchvet.rules.shared import growth_rule, step_code, training_loops
+from torchvet.source.model import ClassModel, Event, destinations, given, is_set, name_set, targets_of, terminal
 from torchvet.source.model.forwards import RECURRENT
 
 
-class StateCarried(GrowthRule):
+class StateCarried(growth_rule.GrowthRule):
     """Recurrent state is carried to the next step together with its graph."""
 
     severity = "error"
@@ -33,11 +29,11 @@ class StateCarried(GrowthRule):
 
     fix_may_change_losses = True
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """Cut the state after the backward of its step, or where it is computed from its own last value."""
         return state_cut(file, finding)
 
-    def in_file(self, file: SourceFile) -> Findings:
+    def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """A state that a module returns goes into its next run, and nothing cuts its graph in between."""
         # Words that a recurrent program has: the search below is dear.
         if not file.mentions("LSTM", "GRU", "RNN", "hidden", "state,", "state)", "memory"):
@@ -51,10 +47,10 @@ class StateCarried(GrowthRule):
         for one in generations(
             file, (e for unit in file.units_at(sorted(lines)) for e in unit.events if e.line in lines)
         ):
-            if one.event.line not in told and not is_test(file):
+            if one.event.line not in told and not training_loops.is_test(file):
                 yield self._generated(file, one)
 
-    def _generated(self, file: SourceFile, one: Generation) -> Finding:
+    def _generated(self, file: kit.SourceFile, one: Generation) -> kit.Finding:
         name, model = one.name, file.segment(one.run.call.func)
         return self.suspect(
             file,
@@ -65,10 +61,10 @@ class StateCarried(GrowthRule):
             "gradients are on, unless a caller in another file switches them off",
             advice=f"run the loop under `torch.no_grad()`, or detach {name} in each turn",
             related=[self.also(file, role, e, file.segment(e.node)) for role, e in one.within],
-            about=About(operands=(name,)),
+            about=kit.About(operands=(name,)),
         )
 
-    def _carried(self, file: SourceFile, lines: set[int]) -> Findings:
+    def _carried(self, file: kit.SourceFile, lines: set[int]) -> kit.Findings:
         for unit in file.units_at(sorted(lines)):
             for event in unit.events:
                 call = event.node.value if isinstance(event.node, ast.Assign) else None
@@ -79,12 +75,12 @@ class StateCarried(GrowthRule):
                 elif (attribute := _carried_attribute(file, event, call)) is not None:
                     yield from self._judged_attribute(file, event, attribute)
 
-    def _judged(self, file: SourceFile, event: Event, name: str) -> Findings:
+    def _judged(self, file: kit.SourceFile, event: Event, name: str) -> kit.Findings:
         called = getattr(event.node, "value", None)
         run = event.unit.call_of(called)
         if run is None or not _lasting.surely_recording(file, run):
             return
-        flow = Destinations(file)
+        flow = destinations.Destinations(file)
         flow.made_by(run)
         flow.follow()
         # Both faults are one: with a backward it raises or grows, without it only grows.
@@ -104,7 +100,7 @@ class StateCarried(GrowthRule):
                 file, event, name, "warning", "no backward uses the graph, and it gets one step longer each pass", None
             )
 
-    def _judged_attribute(self, file: SourceFile, event: Event, name: str) -> Findings:
+    def _judged_attribute(self, file: kit.SourceFile, event: Event, name: str) -> kit.Findings:
         """A module's own attribute: reported only where a loop of this file trains the module."""
         for step in file.steps:
             # Right in the step's loop: with each pass.
@@ -116,7 +112,7 @@ class StateCarried(GrowthRule):
                 yield self._suspected(file, event, name, "error", _RAISES, backward.event)
                 return
 
-    def _computed(self, file: SourceFile) -> Findings:
+    def _computed(self, file: kit.SourceFile) -> kit.Findings:
         """`self.memory = tanh(self.write(cat([self.memory, x])))` of a module that each training step runs."""
         if not file.steps:
             return
@@ -129,8 +125,8 @@ class StateCarried(GrowthRule):
                     yield from self._judged_attribute(file, event, name)
 
     def _suspected(
-        self, file: SourceFile, event: Event, name: str, severity: Severity, effect: str, backward: Event | None
-    ) -> Finding:
+        self, file: kit.SourceFile, event: Event, name: str, severity: kit.Severity, effect: str, backward: Event | None
+    ) -> kit.Finding:
         function, owner = event.node.value.func, event.unit.method_class()  # type: ignore[attr-defined]
         plain = owner is not None and file.dotted(function).startswith("torch.")
         called = owner.name if plain and owner is not None else file.segment(function)
@@ -145,10 +141,10 @@ class StateCarried(GrowthRule):
             if backward is not None
             else f"run the loop under `torch.no_grad()`, or cut the graph between steps: {cut}",
             related=[self.also(file, "backward", e, file.segment(e.node)) for e in (backward,) if e is not None],
-            about=About(operands=(name,)),
+            about=kit.About(operands=(name,)),
         )
 
-    def in_recording(self, recording: Recording) -> Findings:
+    def in_recording(self, recording: kit.Recording) -> kit.Findings:
         """State that grows to the end, and state that was carried on for long before it was released."""
         yield from super().in_recording(recording)
         yield from crashed(self, recording)
@@ -158,7 +154,7 @@ class StateCarried(GrowthRule):
                 if growth.kind != "evaluation" and self.recognises(growth, recording):
                     yield self.finding(growth, rank, recording)
 
-    def could_be_measured(self, recording: Recording) -> bool:
+    def could_be_measured(self, recording: kit.Recording) -> bool:
         """Also needed: no graph was seen to be carried on for long, at looks too few to judge by."""
         from torchvet.analysis.growth import usable_censuses
         from torchvet.analysis.growth_series import series_of
@@ -167,16 +163,16 @@ class StateCarried(GrowthRule):
         carried = any(carried_for_long(series_of(usable_censuses(rank))) for rank in recording.ranks)
         return super().could_be_measured(recording) and not carried
 
-    def recognises(self, growth: Growth, recording: Recording) -> bool:
+    def recognises(self, growth: kit.Growth, recording: kit.Recording) -> bool:
         """A name carries its graph into the next step, through more than sums and averages, or on a module."""
         # Operators between a name's value and its last one: that is what carrying is.
         if growth.graph_per_step < 0.5 * growth.bytes_per_step or not growth.carrier_ops:
             return False
         sums = all(_plain(op) in _ACCUMULATING for op in growth.carrier_ops)
         # A counter of a module is no state that its forward pass goes on from: its graph saves next to nothing.
-        return not sums or (growth.holding.on_module and not nodes_outweigh(growth))
+        return not sums or (growth.holding.on_module and not growth_rule.nodes_outweigh(growth))
 
-    def cause(self, growth: Growth, store: Store | None) -> str:
+    def cause(self, growth: kit.Growth, store: kit.Store | None) -> str:
         """State goes into the next forward pass with its history."""
         name = growth.holding.name
         ops = " → ".join(_plain(op) for op in growth.carrier_ops[:4])
@@ -185,15 +181,15 @@ class StateCarried(GrowthRule):
             f"{count(growth.nodes_per_step)} nodes more each step"
         )
 
-    def about(self, growth: Growth, store: Store | None) -> About:
+    def about(self, growth: kit.Growth, store: kit.Store | None) -> kit.About:
         """What a state of several tensors is made of."""
         container = growth.holding.container
-        return About(container) if container in CONTAINERS else NOTHING_MORE
+        return kit.About(container) if container in CONTAINERS else kit.NOTHING_MORE
 
-    def advice(self, growth: Growth, store: Store | None) -> str:
+    def advice(self, growth: kit.Growth, store: kit.Store | None) -> str:
         """Cut the graph between steps; a tuple has no `.detach()`."""
         name = growth.holding.name
-        plain = detached_as(name, growth.holding.container)
+        plain = growth_rule.detached_as(name, growth.holding.container)
         cut = f"`{name} = {plain}`" if plain else f"detach every tensor that {name} holds"
         return f"cut the graph between steps: {cut} (and drop `retain_graph=True` if it was added for this)"
 
@@ -211,7 +207,6 @@ def _plain(op: str) -> str:
     return op.split("::")[-1].rstrip("0123456789").removesuffix("Backward")
 
 
-_FEW = re.compile(r"range\([0-9]\)")
 """A demonstration of a few passes: its graph stays as short."""
 _CALLED = re.compile(r"=[ \t]*[\w.\[\]]+\(")
 _WORDS = re.compile(r"[\w.]+")
@@ -219,12 +214,12 @@ _LONGEST = 400
 """Characters of a call's arguments on several lines that are looked through."""
 
 
-def _trains(file: SourceFile, run: Event) -> bool:
+def _trains(file: kit.SourceFile, run: Event) -> bool:
     """Whether the function around a run goes backward somewhere: what is not seen to go there may well do."""
     return not run.unit.is_module and any(e.kind == "backward" for e in file.effects(run.unit))
 
 
-def _carrying_lines(file: SourceFile) -> Iterator[int]:
+def _carrying_lines(file: kit.SourceFile) -> Iterator[int]:
     """Lines that bind a name to a call that is given it: a look at the text before anything is walked."""
     text = file.text
     for match in _CALLED.finditer(text):
@@ -243,7 +238,7 @@ def _carrying_lines(file: SourceFile) -> Iterator[int]:
 _RAISES = "the next step's backward goes through this step's graph too: it raises, or with retain_graph=True it grows"
 
 
-def _carried_attribute(file: SourceFile, event: Event, call: ast.Call) -> str | None:
+def _carried_attribute(file: kit.SourceFile, event: Event, call: ast.Call) -> str | None:
     """`self.state` of `output, self.state = self.rnn(x, self.state)` in a module that never detaches or resets it."""
     owner = event.unit.method_class()
     target = _given_again(event, ast.Attribute, call.args[1:])
@@ -264,7 +259,7 @@ def _given_again(event: Event, kind: type[ast.expr], arguments: Sequence[ast.exp
     return next((t for t in targets_of(event.node) if isinstance(t, kind) and ast.unparse(t) in texts), None)
 
 
-def _bound_outside(file: SourceFile, attribute: str) -> bool:
+def _bound_outside(file: kit.SourceFile, attribute: str) -> bool:
     """Whether an attribute is bound, or its value changed in place, by other code than its own object's."""
     # Whoever clears the state between passes cuts its graph too.
     bound = rf"(?<!self)\.{attribute}\b((\[[^\]\n]*\])?\s*=(?!=)|\.(detach_|zero_|fill_))"
@@ -283,7 +278,7 @@ _OWN = re.compile(r"^[ \t]*(self\.(\w+))[ \t]*(?::[^\n=]+)?=(?!=)(?:[^\n]*[(,]\n
 _PASSES = ("forward", "step", "update")
 
 
-def _recomputed(file: SourceFile, event: Event) -> str | None:
+def _recomputed(file: kit.SourceFile, event: Event) -> str | None:
     """An attribute that a module computes from its own last value and what has a graph, and that nothing detaches; what
     starts it afresh is `__init__`, a `reset` that no training step calls, or the first pass."""
     node, owner = event.node, event.unit.method_class()
@@ -308,42 +303,37 @@ def _starts(event: Event, value: ast.expr | None, attribute: str) -> bool:
     return isinstance(value, ast.Constant) and value.value is None and event.unit.name not in _PASSES
 
 
-def _runs_method(file: SourceFile, event: Event, step: Step) -> bool:
+def _runs_method(file: kit.SourceFile, event: Event, step: kit.Step) -> bool:
     """Whether a step's loop calls the method of an event with gradients on, or a module that has its class within."""
     called = any(e.unit is step.unit and e.inside(step.loop) for e in file.callers(event.unit))
     if called and file.gradients.enabled(event) != "no":
         return True
     owner = event.unit.method_class()
-    return owner is not None and runs_module(file, step, owner)
+    return owner is not None and step_code.runs_module(file, step, owner)
 
 
-def _started_afresh(file: SourceFile, owner: ClassModel, attribute: str) -> bool:
+def _started_afresh(file: kit.SourceFile, owner: ClassModel, attribute: str) -> bool:
     """Whether a training step may start the attribute afresh or cut it: by a method, or from outside."""
     # Whatever method binds it beside the pass starts it afresh.
     resets = {e.unit.name for e, _ in owner.attributes[attribute]} - {"__init__", *_PASSES}
     units = {id(step.unit) for step in file.steps}
     if any(id(e.unit) not in units and not e.unit.is_module for e in file.calls(*resets)):
         return True
-    called = {terminal(e.node) for step in file.steps for e in events_in(step.unit, step.loop)}
+    called = {terminal(e.node) for step in file.steps for e in training_loops.events_in(step.unit, step.loop)}
     return bool(called & resets) or _cuts(" ".join(called), "detach", "reset") or _bound_outside(file, attribute)
 
 
-def _carried_name(file: SourceFile, event: Event, call: ast.Call) -> str | None:
+def _carried_name(file: kit.SourceFile, event: Event, call: ast.Call) -> str | None:
     """`hidden` of `output, hidden = model(x, hidden)` in a loop, where the model's code is known to give its graph on
     and nothing else in the loop binds, detaches or resets it."""
-    loop, unit = event.loop, event.unit
-    if loop is None or _FEW.fullmatch(ast.unparse(getattr(loop.node, "iter", event.node))):
-        return None
     name = terminal(_given_again(event, ast.Name, given(call)[bool(call.args) :]))
-    if not name or unit.home(name) is not unit or not (_gives_graph_on(file, call, event) or _retained_in(event, call)):
+    if event.loop is None or not name or not goes_on(event, name):
         return None
-    others = [b for b in unit.bindings[name] if b is not event]
-    before = name in unit.parameters or any(b.index < event.index for b in others)
-    # Bound in the loop otherwise, it does not carry over.
-    alone = before and not any(b.inside(loop) for b in others)
+    if not (_gives_graph_on(file, call, event) or _retained_in(event, call)):
+        return None
     # "detach" in a comment is no cut.
-    code = re.sub("#.*", "", loop_text(file, loop))
-    return name if alone and not _cuts(code, "detach", "repackage", "no_grad") else None
+    code = re.sub("#.*", "", training_loops.loop_text(file, event.loop))
+    return None if _cuts(code, "detach", "repackage", "no_grad") else name
 
 
 def _retained_in(event: Event, call: ast.Call) -> bool:
@@ -355,7 +345,7 @@ def _retained_in(event: Event, call: ast.Call) -> bool:
     return any(e.loop is event.loop and is_set(e.call, "retain_graph") for e in calls)
 
 
-def _gives_graph_on(file: SourceFile, call: ast.Call, event: Event) -> bool:
+def _gives_graph_on(file: kit.SourceFile, call: ast.Call, event: Event) -> bool:
     """Whether a call runs a recurrent layer, or a module of this file that does not detach."""
     forwards = file.gradients.forwards
     if forwards.kind(call.func, event.unit) in RECURRENT:
@@ -366,7 +356,7 @@ def _gives_graph_on(file: SourceFile, call: ast.Call, event: Event) -> bool:
     return not _cuts(file.text_of(known), "detach", "no_grad", ".data")
 
 
-def _backward_in(file: SourceFile, run: Event) -> Event | None:
+def _backward_in(file: kit.SourceFile, run: Event) -> Event | None:
     """A backward that every pass of the loop around the run makes, right in that loop."""
     for effect in file.effects(run.unit):
         each_time = all(arm in run.context.arms for arm in effect.arms)

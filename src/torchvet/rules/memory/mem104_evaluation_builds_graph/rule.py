@@ -6,29 +6,26 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from torchvet.finding import Edit
-from torchvet.recording.records.nonfinite import NonFiniteTotals
-from torchvet.recording.records.training import EvaluationForward
+from torchvet.formatting import size
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Edits, Finding, Findings, Growth, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.memory import _lasting
 from torchvet.rules.memory._discarded_graphs import Discarded, discarded
-from torchvet.rules.shared.growth_rule import allocated, holder_of
-from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, Unit, blocks, edits, given, receiver, targets_of, terminal, walk
-from torchvet.source.model.destinations import Destinations
-from torchvet.source.model.origins import identity
+from torchvet.rules.shared import growth_rule, peaks
+from torchvet.source.model import Event, Unit, blocks, destinations, edits, origins, targets_of
+from torchvet.source.syntax import given, receiver, terminal
+from torchvet.source.walking import walk
 
 
-class EvaluationBuildsGraph(Rule):
+class EvaluationBuildsGraph(kit.Rule):
     """Evaluation, prediction or sampling runs with gradients on."""
 
     severity = "warning"
     words = (".eval()", "val", "test", ".detach", ".numpy", ".tolist", ".item", ".data", "argmax")
     absence_needs = ("graphs",)
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """Decorate the function that the passes run in; where it trains too, switch gradients off for the pass."""
         at = finding.location
         # A finding about what keeps the graphs stands at the store: the pass itself is beside.
@@ -38,7 +35,7 @@ class EvaluationBuildsGraph(Rule):
             return ()
         return _decorated(file, file.unit_at(line)) or _wrapped(file, line)
 
-    def in_file(self, file: SourceFile) -> Findings:
+    def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """A model that runs in an evaluation loop with gradients on, and whose result goes into no backward; then any
         run whose result is used only without its graph."""
         seen: set[int] = set()
@@ -54,7 +51,7 @@ class EvaluationBuildsGraph(Rule):
             if id(one.run.unit) not in seen:
                 yield self._thrown_away(file, one)
 
-    def _thrown_away(self, file: SourceFile, one: Discarded) -> Finding:
+    def _thrown_away(self, file: kit.SourceFile, one: Discarded) -> kit.Finding:
         model, cut = file.segment(one.run.call.func), file.segment(one.cut)
         at = one.run.unit.call_of(one.cut)
         trusted = ", as far as functions of other files keep nothing of it" if one.trusting else ""
@@ -70,7 +67,7 @@ class EvaluationBuildsGraph(Rule):
             edits=_around(file, one.run),
         )
 
-    def _suspected(self, file: SourceFile, run: Event, sure: bool) -> Finding:
+    def _suspected(self, file: kit.SourceFile, run: Event, sure: bool) -> kit.Finding:
         model, unit = file.segment(run.call.func), run.unit
         where_to = f"decorate {unit.name}() with `@torch.no_grad()`" if not unit.is_module else "put the loop under it"
         return self.suspect(
@@ -84,12 +81,12 @@ class EvaluationBuildsGraph(Rule):
             edits=_decorated(file, unit) if sure else (),
         )
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Passes outside training whose graph nobody went back through."""
         from torchvet.analysis.growth import growth_by_pass
 
-        latest = rank.latest(EvaluationForward, "place", "training_mode")
-        first: dict[tuple[str, str], EvaluationForward] = {}
+        latest = rank.latest(records.training.EvaluationForward, "place", "training_mode")
+        first: dict[tuple[str, str], records.training.EvaluationForward] = {}
         # The model's pass and its loss are one graph: one finding a function, at its first line.
         for use in sorted(_unused(rank, latest), key=lambda u: u.place.line):
             first.setdefault((use.place.path, use.place.function), use)
@@ -103,12 +100,12 @@ class EvaluationBuildsGraph(Rule):
                 yield self._finding(rank, use)
         for use in latest:
             # Twice: a single pass may be one of another kind.
-            if use.entered >= 2 and use.left > _LARGE * max(peak_of(rank), use.peak):
+            if use.entered >= 2 and use.left > _LARGE * max(peaks.peak_of(rank), use.peak):
                 yield self._in_part(rank, use)
 
-    def _in_part(self, rank: RankRecording, use: EvaluationForward) -> Finding:
+    def _in_part(self, rank: kit.RankRecording, use: records.training.EvaluationForward) -> kit.Finding:
         """Backward starts from outputs of inner layers, and what the pass adds to them is for nobody."""
-        peak = max(peak_of(rank), use.peak, use.left)
+        peak = max(peaks.peak_of(rank), use.peak, use.left)
         share = use.left / peak
         return self.observed(
             rank,
@@ -119,25 +116,32 @@ class EvaluationBuildsGraph(Rule):
             cause=f"gradients come from within {use.module}; what it computes after that, or beside it, builds a graph "
             "as well",
             advice="end the pass at the last layer whose output is used, or run what follows under `torch.no_grad()`",
-            measured=Measured(bytes=use.left, peak_bytes=peak, share=share),
+            measured=kit.Measured(bytes=use.left, peak_bytes=peak, share=share),
         )
 
-    def _finding(self, rank: RankRecording, use: EvaluationForward) -> Finding:
+    def _finding(self, rank: kit.RankRecording, use: records.training.EvaluationForward) -> kit.Finding:
         # A graph larger than every sampled peak was not in a sampled step.
-        peak = max(peak_of(rank), use.peak, use.graph)
+        peak = max(peaks.peak_of(rank), use.peak, use.graph)
         share = use.graph / peak if peak else 0.0
         return self.observed(
             rank, severity=grading.of_share(share), place=use.place,
             message=f"evaluation builds an autograd graph that no backward uses: {size(use.graph)} a pass, "
             f"{share:.0%} of the peak ({use.module}, {use.calls} sampled passes)",
-            cause=_cause(use), advice=_advice(use), measured=Measured(bytes=use.graph, peak_bytes=peak, share=share),
+            cause=_cause(use), advice=_advice(use),
+            measured=kit.Measured(bytes=use.graph, peak_bytes=peak, share=share),
         )  # fmt: skip
 
-    def _accumulating(self, recording: Recording, rank: RankRecording, use: EvaluationForward, kept: Growth) -> Finding:
+    def _accumulating(
+        self,
+        recording: kit.Recording,
+        rank: kit.RankRecording,
+        use: records.training.EvaluationForward,
+        kept: kit.Growth,
+    ) -> kit.Finding:
         """The graphs of all passes live until the evaluation is over: what it takes grows with its length."""
         from torchvet.analysis.growth import outlives_evaluation
 
-        peak = max(peak_of(rank), use.peak, kept.bytes)
+        peak = max(peaks.peak_of(rank), use.peak, kept.bytes)
         share = kept.bytes / peak
         name = kept.holding.name
         until = ", also after the evaluation" if outlives_evaluation(rank, kept) else " until the evaluation ends"
@@ -150,26 +154,31 @@ class EvaluationBuildsGraph(Rule):
             f"pass{until} ({size(kept.bytes)} after {kept.last_step} of them), and no backward uses it",
             cause=f"{_cause(use)}; what goes into {name} brings its graph along",
             advice=f"{_advice(use)}, and let {name} take numbers (`.item()`) or detached tensors",
-            related=[self.beside("forward", use.module, use.place), *map(allocated, kept.holding.sites[:3])],
-            holder=holder_of(kept),
-            measured=Measured(bytes_per_step=kept.bytes_per_step, bytes=kept.bytes, peak_bytes=peak, share=share),
+            related=[
+                self.beside("forward", use.module, use.place),
+                *map(growth_rule.allocated, kept.holding.sites[:3]),
+            ],
+            holder=growth_rule.holder_of(kept),
+            measured=kit.Measured(bytes_per_step=kept.bytes_per_step, bytes=kept.bytes, peak_bytes=peak, share=share),
         )
 
 
-def _unused(rank: RankRecording, uses: Sequence[EvaluationForward]) -> list[EvaluationForward]:
+def _unused(
+    rank: kit.RankRecording, uses: Sequence[records.training.EvaluationForward]
+) -> list[records.training.EvaluationForward]:
     """Passes that no backward went through, and that are no training batches which the program leaves out for NaN."""
-    numbers = rank.last(NonFiniteTotals)
+    numbers = rank.last(records.nonfinite.NonFiniteTotals)
     skips = numbers is not None and numbers.left_out > 0
     # Once may be a warm-up or a summary of the model.
     found = [use for use in uses if use.calls >= 2 and not use.backwarded and not use.entered]
     return [use for use in found if not (skips and use.training_mode)]
 
 
-def _cause(use: EvaluationForward) -> str:
+def _cause(use: records.training.EvaluationForward) -> str:
     return f"{use.module} runs here with gradients enabled; `.eval()` switches layers, not autograd"
 
 
-def _advice(use: EvaluationForward) -> str:
+def _advice(use: records.training.EvaluationForward) -> str:
     where_to = f"around the pass, or `@torch.no_grad()` on {use.place.function}() where it trains nothing"
     return f"run it under `torch.no_grad()`: {where_to}"
 
@@ -179,7 +188,7 @@ _LARGE = 0.1
 _HELD_OUT = re.compile(r"(^|_)(val|valid|validation|test|eval|dev|holdout)(_|\d|$|loader|dl$|data|set|iter|batches)")
 
 
-def _evaluating_runs(file: SourceFile) -> Iterator[Event]:
+def _evaluating_runs(file: kit.SourceFile) -> Iterator[Event]:
     """Runs of a model in a loop after its `.eval()`, or in a loop over a loader that is named for evaluation."""
     for event in file.calls("eval"):
         on = _put_into_evaluation(event)
@@ -203,7 +212,7 @@ def _put_into_evaluation(event: Event) -> ast.expr | None:
     return receiver(event.call) if not event.call.args else None
 
 
-def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
+def _runs_of_inference(file: kit.SourceFile) -> Iterator[Event]:
     """Repeated runs of what is put into evaluation mode somewhere in a file that trains nothing."""
     # Any of these may need the gradients of a model in evaluation mode.
     if file.mentions(".train(", "backward", "autograd", "requires_grad", "attack"):
@@ -212,20 +221,25 @@ def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
         on = _put_into_evaluation(event)
         if on is None or file.dotted(on) == "torch":
             continue
-        mine = identity(on, event.unit)
+        mine = origins.identity(on, event.unit)
         while isinstance(on, ast.Call) and (inner := receiver(on)) is not None:
             on = inner
         # `model = Net().eval()` binds what `.eval()` gives back.
         words = {terminal(on), *(terminal(t) for t in targets_of(event.statement))} - {""}
         for run in file.calls(*words):
-            again = _in_loop(run) or (run.loop is None and _lasting.is_repeated(file, run.unit))
-            # A run whose result nobody takes warms the model up, and its graph is freed at once.
-            taken = again and not isinstance(run.parent, ast.Expr)
-            if taken and not _hands_on(file, run.unit) and identity(run.call.func, run.unit) & mine:
+            counts = _is_taken_again(file, run) and not _hands_on(file, run.unit)
+            if counts and origins.identity(run.call.func, run.unit) & mine:
                 yield run
 
 
-def _runs_in_helpers(file: SourceFile, event: Event, model: ast.expr) -> Iterator[Event]:
+def _is_taken_again(file: kit.SourceFile, run: Event) -> bool:
+    """Whether a run is repeated, and its result taken: one that nobody takes warms the model up, and its graph is freed
+    at once."""
+    again = _in_loop(run) or (run.loop is None and _lasting.is_repeated(file, run.unit))
+    return again and not isinstance(run.parent, ast.Expr)
+
+
+def _runs_in_helpers(file: kit.SourceFile, event: Event, model: ast.expr) -> Iterator[Event]:
     """Runs in a function of the file that a loop after `.eval()` gives the model to; saliency hands it on."""
     wanted = ast.dump(model)
     for call in event.unit.events:
@@ -243,7 +257,7 @@ def _runs_in_helpers(file: SourceFile, event: Event, model: ast.expr) -> Iterato
 _LOOP = re.compile(r"for [^\n]*?(?:val|test|dev|holdout)")
 
 
-def _runs_on_held_out(file: SourceFile, unit: Unit) -> Iterator[Event]:
+def _runs_on_held_out(file: kit.SourceFile, unit: Unit) -> Iterator[Event]:
     for event in unit.events:
         inside = event.loop is not None and _is_held_out(event.loop.node)
         if inside and event.node.__class__ is ast.Call and file.gradients.forwards.runs_module(event.call, unit):
@@ -275,7 +289,7 @@ def _is_evaluated_after(event: Event, run: Event) -> bool:
     return after and _in_loop(run) and not _trains_again(event, run)
 
 
-def _followed(file: SourceFile, run: Event) -> Destinations | None:
+def _followed(file: kit.SourceFile, run: Event) -> destinations.Destinations | None:
     """Where the result goes; None where a backward may follow, or gradients of the input are wanted."""
     unit = run.unit
     inner = [e for e in file.effects(unit) if e.kind == "backward" and not e.at.excludes(run)]
@@ -286,14 +300,14 @@ def _followed(file: SourceFile, run: Event) -> Destinations | None:
     own = "\n".join(file.lines[unit.first - 1 : min(unit.last, len(file.lines))])
     if any(word in own for word in ("requires_grad", "autograd.grad", "enable_grad", "attack", "jacobian", "hessian")):
         return None
-    flow = Destinations(file)
+    flow = destinations.Destinations(file)
     flow.made_by(run)
     flow.follow()
     # What leaves the function may go into a backward that this file does not show.
     return None if flow.backward or flow.escaped else flow
 
 
-def _hands_on(file: SourceFile, unit: Unit) -> bool:
+def _hands_on(file: kit.SourceFile, unit: Unit) -> bool:
     """Whether a function gives a module or an optimizer to code that is not seen here, which may train it."""
     for event in unit.events:
         if not isinstance(event.node, ast.Call) or file.callee(event) is not None:
@@ -303,7 +317,7 @@ def _hands_on(file: SourceFile, unit: Unit) -> bool:
     return False
 
 
-def _decorated(file: SourceFile, unit: Unit) -> list[Edit]:
+def _decorated(file: kit.SourceFile, unit: Unit) -> list[kit.Edit]:
     """The decorator, where the function does nothing that needs gradients."""
     # A decorator that is there may call the function in its own way.
     if isinstance(unit.node, ast.Module) or file.imports.names.get("torch") != "torch" or unit.decorators:
@@ -314,7 +328,7 @@ def _decorated(file: SourceFile, unit: Unit) -> list[Edit]:
     return edits.before(file, unit.node, "@torch.no_grad()")
 
 
-def _around(file: SourceFile, run: Event) -> list[Edit]:
+def _around(file: kit.SourceFile, run: Event) -> list[kit.Edit]:
     """`with torch.no_grad():` around the statement that does nothing but run a model."""
     statement = run.statement
     alone = isinstance(statement, ast.Assign) and statement.value is run.node
@@ -323,7 +337,7 @@ def _around(file: SourceFile, run: Event) -> list[Edit]:
     return blocks.under_with(file, [statement], "torch.no_grad()")
 
 
-def _wrapped(file: SourceFile, line: int) -> list[Edit]:
+def _wrapped(file: kit.SourceFile, line: int) -> list[kit.Edit]:
     """`with torch.no_grad():` around the one statement that runs a model after its `.eval()`, where the function goes
     backward before that and not after."""
     unit = file.unit_at(line)

@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 from torchvet.analysis.memory_series import heap_sizes, longest_climb
-from torchvet.recording.records.base import Census, Stranger
-from torchvet.recording.records.training import CollectorUse
+from torchvet.formatting import count, size
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Edits, Finding, Findings, Holder, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.memory._packed import detached_when_packed, is_packed, packed_as_they_are
 from torchvet.rules.memory.fixes.back_references import held_weakly
 from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
 from torchvet.rules.memory.fixes.weak_owners import own_self_weak
-from torchvet.rules.shared.growth_rule import allocated
-from torchvet.rules.shared.number_format import count, size
-from torchvet.rules.shared.peaks import peak_of
-from torchvet.rules.shared.unreachable_storages import names_of, stranger_findings, stranger_location
+from torchvet.rules.shared import growth_rule, peaks, unreachable_storages
 
 
-class ReferenceCycle(Rule):
+class ReferenceCycle(kit.Rule):
     """Tensors hang in reference cycles that only the cyclic collector frees."""
 
     severity = "warning"
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """The way back to what holds an object, held weakly; an exception kept without its traceback; or what a hook
         packs, without its graph."""
         if is_packed(finding):
             return detached_when_packed(file, finding)
         return held_weakly(file, finding) or own_self_weak(file, finding) or without_traceback(file, finding)
 
-    def in_recording(self, recording: Recording) -> Findings:
+    def in_recording(self, recording: kit.Recording) -> kit.Findings:
         """Garbage that was alive when the names were searched, or that the collector was seen to free."""
-        found = list(stranger_findings(self, recording, "cycle", _CAUSE, _ADVICE))
+        found = list(unreachable_storages.stranger_findings(self, recording, "cycle", _CAUSE, _ADVICE))
         yield from found
         yield from packed_as_they_are(self, recording)
         for rank in recording.ranks:
-            use = rank.last(CollectorUse)
+            use = rank.last(records.training.CollectorUse)
             # Once is an accident (an exception while importing keeps a frame); a step's habit shows in most steps.
             # What the search has found is told better: by name.
             if use is None or found or _on_ctx(rank) or use.steps < max(3, use.sampled // 2):
@@ -46,22 +43,25 @@ class ReferenceCycle(Rule):
                 if (finding.measured.share or 0.0) >= _WORTH_SAYING:
                     yield finding
 
-    def _collected(self, recording: Recording, rank: RankRecording, use: CollectorUse) -> Finding:
+    def _collected(
+        self, recording: kit.Recording, rank: kit.RankRecording, use: records.training.CollectorUse
+    ) -> kit.Finding:
         rate = use.freed / use.sampled
         # Steps that are looked at make garbage of their own, so that the collector comes sooner: the heap of the others
         # shows how late it comes without.
         climb, ticks = longest_climb(heap_sizes(rank), rate)
         # The larger of two estimates, with its own number of steps.
         held, late = max((climb, ticks), (rate * max(1, use.longest), use.longest))
-        share = held / (held + peak_of(rank))
-        who = [s for c in rank.all(Census) for s in c.strangers if s.kind == "cycle"]
+        share = held / (held + peaks.peak_of(rank))
+        who = [s for c in rank.all(records.base.Census) for s in c.strangers if s.kind == "cycle"]
         return self.observed(
-            rank, severity=grading.of_share(share), place=stranger_location(who, recording) or use.place,
+            rank, severity=grading.of_share(share),
+            place=unreachable_storages.stranger_location(who, recording) or use.place,
             message=f"{size(rate)} a step is freed by the cyclic collector only, up to {count(late, 'step')} late "
             f"({size(held)} held in between)",
             cause="tensors allocated here end up in a reference cycle, which reference counting cannot free",
-            advice=_ADVICE, related=[allocated(s) for s in use.sites[:3]],
-            measured=Measured(bytes_per_step=rate, bytes=int(held), share=share), holder=_holder(who),
+            advice=_ADVICE, related=[growth_rule.allocated(s) for s in use.sites[:3]],
+            measured=kit.Measured(bytes_per_step=rate, bytes=int(held), share=share), holder=_holder(who),
         )  # fmt: skip
 
 
@@ -78,11 +78,11 @@ _ADVICE = (
 )
 
 
-def _holder(who: list[Stranger]) -> Holder | None:
-    names = names_of(who)
-    return Holder(name=names[0], kind="cycle", path=names) if names else None
+def _holder(who: list[records.base.Stranger]) -> kit.Holder | None:
+    names = unreachable_storages.names_of(who)
+    return kit.Holder(name=names[0], kind="cycle", path=names) if names else None
 
 
-def _on_ctx(rank: RankRecording) -> bool:
+def _on_ctx(rank: kit.RankRecording) -> bool:
     """Whether the garbage was traced to a custom Function's ctx, which is MEM107's."""
-    return any(s.kind == "ctx" for c in rank.all(Census) for s in c.strangers)
+    return any(s.kind == "ctx" for c in rank.all(records.base.Census) for s in c.strangers)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.training import HookFunction
-from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SourceFile, Store
+from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SourceFile, Store, records
 from torchvet.rules.memory import _hooks, _lasting, _stores
 from torchvet.rules.memory._storages import of_parameters
 from torchvet.rules.memory.fixes.bounded_containers import bounded
@@ -31,7 +30,9 @@ class HookKeepsTensor(GrowthRule):
             return True
         store = self.store(growth, recording)
         # A hook may store into anything: its lines tell that it is one.
-        return store is not None and any(_inside(store, hook) for r in recording.ranks for hook in r.all(HookFunction))
+        return store is not None and any(
+            _inside(store, hook) for r in recording.ranks for hook in r.all(records.training.HookFunction)
+        )
 
     def store(self, growth: Growth, recording: Recording) -> Store | None:
         """The registration, of hooks on many modules too."""
@@ -162,5 +163,5 @@ def _runs_again(file: SourceFile) -> bool:
     )
 
 
-def _inside(store: Store, hook: HookFunction) -> bool:
+def _inside(store: Store, hook: records.training.HookFunction) -> bool:
     return store.path == hook.path and hook.first_line <= store.line <= hook.last_line

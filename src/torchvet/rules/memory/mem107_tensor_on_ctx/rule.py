@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import partial
 
-from torchvet.recording.records.base import Census
-from torchvet.rules.kit import (
-    Edits,
-    Finding,
-    Findings,
-    Growth,
-    Iterator,
-    Location,
-    Recording,
-    Severity,
-    SourceFile,
-    Store,
-)
+from torchvet.recording import records
+from torchvet.rules.kit import Edits, Finding, Findings, Growth, Location, Recording, Severity, SourceFile, Store
 from torchvet.rules.memory.fixes.saved_tensors import saved_for_backward
-from torchvet.rules.shared.growth_rule import GrowthRule
-from torchvet.rules.shared.unreachable_storages import stranger_findings
+from torchvet.rules.shared import growth_rule, unreachable_storages
 from torchvet.source.context import context_stores
-from torchvet.source.model import Event, is_name, name_set, value_bound
-from torchvet.source.model import torch_names as names
-from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, is_attribute, is_name, name_set, torch_names, value_bound
+from torchvet.source.model.units import ClassModel, Unit, targets_of, value_for
+from torchvet.source.syntax import receiver, terminal
 
 
-class TensorOnCtx(GrowthRule):
+class TensorOnCtx(growth_rule.GrowthRule):
     """A custom autograd Function keeps tensors as attributes of ctx."""
 
     severity = "warning"
@@ -88,7 +76,7 @@ class TensorOnCtx(GrowthRule):
                     yield self._suspected(file, event, f"{context}.{attribute}", "output", "info")
             # Only names: what is computed there is neither input nor output.
             elif isinstance(value, ast.Name) and (
-                _is_tensor_input(file, unit, value.id) or _has_gradient(model, unit, given[1:], value.id)
+                _is_tensor_input(unit, value.id) or _has_gradient(model, unit, given[1:], value.id)
             ):
                 yield self._suspected(file, event, f"{context}.{attribute}", "input")
 
@@ -114,7 +102,7 @@ class TensorOnCtx(GrowthRule):
     def in_recording(self, recording: Recording) -> Findings:
         """Growing names that keep such nodes, and nodes that keep themselves by a cycle through their output."""
         yield from super().in_recording(recording)
-        yield from stranger_findings(
+        yield from unreachable_storages.stranger_findings(
             self,
             recording,
             "ctx",
@@ -162,7 +150,7 @@ def _is_none(node: ast.AST | None, unit: Unit) -> bool:
 
 def _closing(recording: Recording) -> set[str]:
     """Attributes of a `ctx` that a search found to lead back to it."""
-    looks = (census for rank in recording.ranks for census in rank.all(Census))
+    looks = (census for rank in recording.ranks for census in rank.all(records.base.Census))
     return {s.attribute for census in looks for s in census.strangers if s.kind == "ctx" and s.attribute}
 
 
@@ -179,7 +167,7 @@ def _is_released(model: ClassModel, attribute: str) -> bool:
     """Whether `backward` deletes the attribute, or sets it to None."""
     backward = model.methods.get("backward")
     nodes = [e.node for e in backward.events if isinstance(e.node, (ast.Delete, ast.Assign))] if backward else []
-    return any(isinstance(t, ast.Attribute) and t.attr == attribute for node in nodes for t in targets_of(node))
+    return any(is_attribute(t, attribute) for node in nodes for t in targets_of(node))
 
 
 def _is_output(unit: Unit, context: str, attribute: str, value: ast.expr) -> bool:
@@ -236,21 +224,17 @@ def _used_as_tensor(model: ClassModel, attribute: str) -> bool:
         target.id
         for e in backward.events
         for target in targets_of(e.node)
-        if isinstance(target, ast.Name) and _is_attribute(value_for(e.node, target), attribute)
+        if isinstance(target, ast.Name) and is_attribute(value_for(e.node, target), attribute)
     }
     calls = (e.call for e in backward.calls_of(_OF_TENSORS))
     owners = (receiver(call) for call in calls)
-    return any(_is_attribute(on, attribute) or (isinstance(on, ast.Name) and on.id in names_of) for on in owners)
-
-
-def _is_attribute(node: ast.expr | None, name: str) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == name
+    return any(is_attribute(on, attribute) or (isinstance(on, ast.Name) and on.id in names_of) for on in owners)
 
 
 def _is_tensor(file: SourceFile, model: ClassModel, unit: Unit, name: str) -> bool:
     """Whether a name of `forward` surely is a tensor: one that came in, or what tensors are computed to."""
     if name in unit.parameters:
-        return _is_tensor_input(file, unit, name) or _has_gradient(model, unit, unit.parameters[1:], name)
+        return _is_tensor_input(unit, name) or _has_gradient(model, unit, unit.parameters[1:], name)
     values = [value_bound(e.node, name) for e in unit.bindings.get(name, ())]
     return bool(values) and all(value is not None and _makes_tensor(file, model, unit, value) for value in values)
 
@@ -269,7 +253,7 @@ def _makes_tensor(file: SourceFile, model: ClassModel, unit: Unit, value: ast.ex
     return on is not None and terminal(value) in _ONE_TENSOR and _makes_tensor(file, model, unit, on)
 
 
-_ONE_TENSOR = frozenset(names.TENSOR_METHODS) - name_set("backward chunk split unbind max min item tolist size")
+_ONE_TENSOR = frozenset(torch_names.TENSOR_METHODS) - name_set("backward chunk split unbind max min item tolist size")
 
 
 _OF_TENSORS = name_set(
@@ -278,11 +262,11 @@ _OF_TENSORS = name_set(
 """Methods of tensors that gradients are computed with, and that modules and numbers have not."""
 
 
-def _is_tensor_input(file: SourceFile, unit: Unit, name: str) -> bool:
+def _is_tensor_input(unit: Unit, name: str) -> bool:
     """Whether a parameter is used as a tensor: a tensor's method, or an argument of torch's functions."""
     if name not in unit.parameters[1:] or unit.bindings.get(name):
         return False
     calls = [e.node for e in unit.events if isinstance(e.node, ast.Call)]
-    if any(terminal(receiver(call)) == name and terminal(call) in names.TENSOR_METHODS for call in calls):
+    if any(terminal(receiver(call)) == name and terminal(call) in torch_names.TENSOR_METHODS for call in calls):
         return True
     return any(terminal(a) == name for call in calls if terminal(call) == "save_for_backward" for a in call.args)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.recording.records.base import Census
 from torchvet.rules.core.fixing import with_method
-from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Recording, SourceFile, Store
+from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Recording, SourceFile, Store, records
 from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
 from torchvet.rules.memory.fixes.stored_values import stored_at
@@ -150,6 +149,6 @@ def _below_is_exception(growth: Growth, recording: Recording) -> bool:
     if "exception" in growth.holding.below:
         return True
     prefix = (growth.holding.scope, *growth.holding.path)
-    censuses = (rank.last(Census) for rank in recording.ranks)
+    censuses = (rank.last(records.base.Census) for rank in recording.ranks)
     thrown = (h for census in censuses if census is not None for h in census.holdings if "exception" in h.via)
     return any((holding.scope, *holding.path)[: len(prefix)] == prefix for holding in thrown)

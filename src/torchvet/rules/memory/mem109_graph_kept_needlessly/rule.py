@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.training import ENOUGH_JUDGED, BackwardUse
-from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile
+from torchvet.recording import records
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile, grading, size
 from torchvet.rules.memory._lineage import Lineage, lineage
-from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
 from torchvet.source.model import Event, edits, given, is_call, is_set, receiver, terminal
 
@@ -22,25 +20,34 @@ class GraphKeptNeedlessly(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Calls with `retain_graph=True` none of whose graphs was gone through again."""
-        for use in rank.latest(BackwardUse, "place", "flag"):
+        for use in rank.latest(records.training.BackwardUse, "place", "flag"):
             # One graph that was used again, and the flag is needed.
-            if use.flag == "retain_graph" and use.judged >= ENOUGH_JUDGED and not use.reused:
+            if use.flag == "retain_graph" and use.judged >= records.training.ENOUGH_JUDGED and not use.reused:
                 yield self._finding(rank, use)
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Also needed: of the graphs that were kept enough have been followed."""
-        uses = [u for rank in recording.ranks for u in rank.all(BackwardUse) if u.flag == "retain_graph"]
+        uses = [
+            u for rank in recording.ranks for u in rank.all(records.training.BackwardUse) if u.flag == "retain_graph"
+        ]
         # Records of one place repeat its sums.
         latest = {u.place: u for u in uses}.values()
-        return super().could_be_measured(recording) and all(u.judged >= ENOUGH_JUDGED or u.reused for u in latest)
+        return super().could_be_measured(recording) and all(
+            u.judged >= records.training.ENOUGH_JUDGED or u.reused for u in latest
+        )
 
     def disproves(self, recording: Recording, suspicion: Finding) -> bool:
         """A later pass has gone through a graph that this line kept."""
         at = suspicion.location
-        uses = (u for rank in recording.ranks for u in rank.all(BackwardUse) if u.flag == "retain_graph" and u.reused)
+        uses = (
+            u
+            for rank in recording.ranks
+            for u in rank.all(records.training.BackwardUse)
+            if u.flag == "retain_graph" and u.reused
+        )
         return at is not None and any((u.place.path, u.place.line) == (at.path, at.line) for u in uses)
 
-    def _finding(self, rank: RankRecording, use: BackwardUse) -> Finding:
+    def _finding(self, rank: RankRecording, use: records.training.BackwardUse) -> Finding:
         peak = max(peak_of(rank), use.held)
         share = use.held / peak if peak else 0.0
         return self.observed(

@@ -7,17 +7,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from torchvet.finding import Edit, Holder, Location, Severity
-from torchvet.recording.records.base import Census
-from torchvet.recording.records.training import BackwardUse
-from torchvet.rules.kit import Finding, Findings, Growth, RankRecording, Recording, SourceFile, Store
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.rules.memory.fixes.gradients import copys_gradients_freed, is_freed, leafs_gradient_freed
-from torchvet.rules.shared.growth_rule import GrowthRule, location_of
-from torchvet.rules.shared.unreachable_storages import stranger_findings
+from torchvet.rules.shared import growth_rule, unreachable_storages
 from torchvet.source.model import Event, is_call, is_name, is_set, keyword, receiver, targets_of, terminal, walk
 
 
-class CreateGraphCycle(GrowthRule):
+class CreateGraphCycle(growth_rule.GrowthRule):
     """backward(create_graph=True) ties a tensor and its gradient into a cycle that no collector sees."""
 
     severity = "error"
@@ -25,29 +22,29 @@ class CreateGraphCycle(GrowthRule):
 
     specificity = 5
 
-    def recognises(self, growth: Growth, recording: Recording) -> bool:
+    def recognises(self, growth: kit.Growth, recording: kit.Recording) -> bool:
         """The growing graph hangs on a `.grad`."""
-        uses = [u for r in recording.ranks for u in r.all(BackwardUse) if u.flag == "create_graph"]
+        uses = [u for r in recording.ranks for u in r.all(records.training.BackwardUse) if u.flag == "create_graph"]
         if not uses or "grad" in growth.holding.via or growth.holding.name.endswith(".grad"):
             return bool(uses)
         # Where several parameters hang from one name, the graph is reported with that name and not with each gradient.
         own = [growth.holding.scope, *growth.holding.path]
         # The last look of each rank: which names carry a graph is known best at the end.
-        below = [h for r in recording.ranks for c in r.all(Census)[-1:] for h in c.holdings if h.carried]
+        below = [h for r in recording.ranks for c in r.all(records.base.Census)[-1:] for h in c.holdings if h.carried]
         return any("grad" in h.via and [h.scope, *h.path][: len(own)] == own for h in below)
 
-    def cause(self, growth: Growth, store: Store | None) -> str:
+    def cause(self, growth: kit.Growth, store: kit.Store | None) -> str:
         """parameter → grad → graph → parameter."""
         return (
             f"`.backward(create_graph=True)` gives {growth.holding.name} a graph that leads back to the parameter: a "
             "cycle through C++ that Python's collector cannot see"
         )
 
-    def advice(self, growth: Growth, store: Store | None) -> str:
+    def advice(self, growth: kit.Growth, store: kit.Store | None) -> str:
         """autograd.grad."""
         return _ADVICE
 
-    def finding(self, growth: Growth, rank: RankRecording, recording: Recording) -> Finding:
+    def finding(self, growth: kit.Growth, rank: kit.RankRecording, recording: kit.Recording) -> kit.Finding:
         """An optimizer's state has the parameters for keys: it is their gradients that hold the graph."""
         found = super().finding(growth, rank, recording)
         name = growth.holding.name
@@ -61,21 +58,21 @@ class CreateGraphCycle(GrowthRule):
             holder=msgspec.structs.replace(found.holder, name=plain),
         )
 
-    def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
+    def location(self, growth: kit.Growth, store: kit.Store | None, recording: kit.Recording) -> kit.Location | None:
         """The backward call."""
         return _call(recording) or super().location(growth, store, recording)
 
-    def in_recording(self, recording: Recording) -> Findings:
+    def in_recording(self, recording: kit.Recording) -> kit.Findings:
         """Growing `.grad`s, and graphs that nothing names where somebody called backward so."""
         yield from super().in_recording(recording)
         where = _call(recording)
         if where is None:
             return
         leaf = _leaf(recording, where)
-        for finding in stranger_findings(self, recording, "native", _CYCLE, _ADVICE, where):
+        for finding in unreachable_storages.stranger_findings(self, recording, "native", _CYCLE, _ADVICE, where):
             yield finding if leaf is None or finding.holder is None else _named(finding, finding.holder, leaf)
 
-    def in_file(self, file: SourceFile) -> Findings:
+    def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """`.backward(create_graph=True)` that fills the `.grad` of an input, or of parameters that nothing clears."""
         for event in file.calls("backward", "manual_backward"):
             repeated = event.loop is not None or not event.unit.is_module
@@ -83,7 +80,7 @@ class CreateGraphCycle(GrowthRule):
             if repeated and is_set(event.call, "create_graph") and not is_freed(event):
                 yield self._judged(file, event)
 
-    def _judged(self, file: SourceFile, event: Event) -> Finding:
+    def _judged(self, file: kit.SourceFile, event: Event) -> kit.Finding:
         # A fresh leaf is dropped with its gradient in every pass, and nothing that clears parameters reaches that.
         leaf = _leaf_read(event)
         if leaf:
@@ -98,7 +95,9 @@ class CreateGraphCycle(GrowthRule):
         # They are set to None in some place: whether in time, the text does not show.
         return self._suspected(file, event, "info", f"{what} frees them", made)
 
-    def _suspected(self, file: SourceFile, event: Event, severity: Severity, what: str, edits: list[Edit]) -> Finding:
+    def _suspected(
+        self, file: kit.SourceFile, event: Event, severity: kit.Severity, what: str, edits: list[kit.Edit]
+    ) -> kit.Finding:
         return self.suspect(
             file, event, f"backward(create_graph=True): {what}", severity=severity,
             cause="tensor, gradient and graph form a cycle through C++ that Python's collector cannot see",
@@ -117,7 +116,7 @@ _ADVICE = (
 )
 
 
-def _leaf(recording: Recording, where: Location) -> str | None:
+def _leaf(recording: kit.Recording, where: kit.Location) -> str | None:
     """What a backward that says its `inputs` makes gradients of: the first of them, as it is written there."""
     file = recording.model(where.path)
     for node in walk(file.tree) if file is not None else ():
@@ -129,22 +128,22 @@ def _leaf(recording: Recording, where: Location) -> str | None:
     return None
 
 
-def _named(finding: Finding, holder: Holder, leaf: str) -> Finding:
+def _named(finding: kit.Finding, holder: kit.Holder, leaf: str) -> kit.Finding:
     """The finding with the leaf's gradient as its holder: the variable itself is gone, its tensor is not."""
     name = f"{leaf}.grad"
     return msgspec.structs.replace(
         finding,
         # Once, as the name may be a part of what follows.
         message=finding.message.replace(holder.name, f"{name} of every step", 1),
-        holder=Holder(name=name, kind=holder.kind, path=[leaf, ".grad"]),
+        holder=kit.Holder(name=name, kind=holder.kind, path=[leaf, ".grad"]),
     )
 
 
-def _call(recording: Recording) -> Location | None:
+def _call(recording: kit.Recording) -> kit.Location | None:
     """The line that called backward with `create_graph=True`."""
-    uses = [u for r in recording.ranks for u in r.all(BackwardUse) if u.flag == "create_graph"]
+    uses = [u for r in recording.ranks for u in r.all(records.training.BackwardUse) if u.flag == "create_graph"]
     # The last one seen.
-    return location_of(uses[-1].place) if uses else None
+    return growth_rule.location_of(uses[-1].place) if uses else None
 
 
 def _leaf_read(event: Event) -> str:
@@ -186,14 +185,18 @@ def _is_leaf(name: str, binding: Event, event: Event) -> bool:
     value = getattr(binding.node, "value", None)
     if is_call(value, "requires_grad_") or (isinstance(value, ast.Call) and is_set(value, "requires_grad")):
         return True
-    between = [e for e in event.unit.events if binding.index < e.index < event.index]
-    if any(is_call(e.node, "requires_grad_") and is_name(receiver(e.call), name) for e in between):
+    return any(_asks_for_gradient(e, name) for e in event.unit.events if binding.index < e.index < event.index)
+
+
+def _asks_for_gradient(event: Event, name: str) -> bool:
+    """Whether an event is `name.requires_grad_()`, or sets `name.requires_grad`."""
+    if is_call(event.node, "requires_grad_") and is_name(receiver(event.call), name):
         return True
-    bound = (t for e in between for t in targets_of(e.node) if isinstance(t, ast.Attribute))
+    bound = (t for t in targets_of(event.node) if isinstance(t, ast.Attribute))
     return any(t.attr == "requires_grad" and terminal(t.value) == name for t in bound)
 
 
-def _is_cleared(file: SourceFile) -> bool:
+def _is_cleared(file: kit.SourceFile) -> bool:
     """Whether gradients are set to None somewhere in the file, or something unseen may do it."""
     if any(not is_set(e.call, "set_to_none", False) for e in file.calls("zero_grad")) or ".grad = None" in file.text:
         return True

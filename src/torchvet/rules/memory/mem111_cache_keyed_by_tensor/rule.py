@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
-from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Location, Recording, SourceFile, Store
+from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Location, Recording, SourceFile, Store, per_step
 from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory.fixes.memos import evicted, keyed_weakly
 from torchvet.rules.memory.fixes.replaced_parameters import taken_out
 from torchvet.rules.memory.fixes.stored_values import CACHES, caching_decorator, without_cache
 from torchvet.rules.shared.growth_rule import GrowthRule, growths_of, location_of
-from torchvet.rules.shared.number_format import per_step
 from torchvet.source.model import ClassModel, Event, Unit, is_name, name_set, receiver, terminal, value_bound
 
 _WRAPPER = "_lru_cache_wrapper"

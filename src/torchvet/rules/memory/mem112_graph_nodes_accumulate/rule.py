@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 
-from torchvet.recording.records.base import NODE_BYTES
-from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Recording, Severity, SourceFile, Store
+from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store, records
 from torchvet.rules.memory._lasting import kept_in_steps
 from torchvet.rules.memory._lineage import Lineage, lineage
 from torchvet.rules.memory._meters import given_with_graphs
@@ -15,22 +14,12 @@ from torchvet.rules.memory._stores import Stored
 from torchvet.rules.memory._updates import line_of_update
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
 from torchvet.rules.memory.mem109_graph_kept_needlessly.rule import root_of
-from torchvet.rules.shared.bounds import bound_of
-from torchvet.rules.shared.growth_rule import (
-    GrowthRule,
-    closed,
-    exhausted_by_nodes,
-    keeping,
-    no_tensor,
-    nodes_outweigh,
-    of_numbers,
-)
+from torchvet.rules.shared import bounds, growth_rule
 from torchvet.rules.shared.number_format import count, per_step, size
-from torchvet.source.model import Event, edits, is_name, receiver, targets_of, terminal, value_for
-from torchvet.source.model.units import Unit
+from torchvet.source.model import Event, Unit, edits, is_name, receiver, targets_of, terminal, value_for
 
 
-class GraphNodesAccumulate(GrowthRule):
+class GraphNodesAccumulate(growth_rule.GrowthRule):
     """Losses kept after backward hold graph nodes in host memory."""
 
     severity = "info"
@@ -44,15 +33,15 @@ class GraphNodesAccumulate(GrowthRule):
         MEM101's."""
         if line_of_update(growth, self.store(growth, recording)) is not None:
             return False
-        piles_up = growth.tensors_per_step > 0 or (bool(growth.carrier_ops) and of_numbers(growth))
+        piles_up = growth.tensors_per_step > 0 or (bool(growth.carrier_ops) and growth_rule.of_numbers(growth))
         # Where tensors weigh more it is MEM101's.
-        return piles_up and growth.nodes_per_step >= 0.5 and nodes_outweigh(growth)
+        return piles_up and growth.nodes_per_step >= 0.5 and growth_rule.nodes_outweigh(growth)
 
     def grade(self, growth: Growth, recording: Recording) -> Severity:
         """By its tensors, as a rule; by its nodes where they are measured to be many."""
-        end = exhausted_by_nodes(growth, recording)
+        end = growth_rule.exhausted_by_nodes(growth, recording)
         # What has a bound is graded by that.
-        if bound_of(growth, recording) is None and end is not None and end - growth.last_step <= _SOON:
+        if bounds.bound_of(growth, recording) is None and end is not None and end - growth.last_step <= _SOON:
             return "warning"
         return super().grade(growth, recording)
 
@@ -60,8 +49,9 @@ class GraphNodesAccumulate(GrowthRule):
         """Nodes, and the memory that these take at the least."""
         nodes = growth.nodes_per_step
         return (
-            f"{keeping(growth)} {count(nodes)} autograd nodes more alive every {per_step(growth.kind)}: about "
-            f"{size(NODE_BYTES * nodes)} of host memory, and {size(growth.bytes_per_step)} of tensors"
+            f"{growth_rule.keeping(growth)} {count(nodes)} autograd nodes more alive every {per_step(growth.kind)}: "
+            f"about {size(records.base.NODE_BYTES * nodes)} of host memory, and "
+            f"{size(growth.bytes_per_step)} of tensors"
         )
 
     def cause(self, growth: Growth, store: Store | None) -> str:
@@ -78,13 +68,13 @@ class GraphNodesAccumulate(GrowthRule):
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Store the number."""
-        if kind := no_tensor(growth, store):
+        if kind := growth_rule.no_tensor(growth, store):
             return (
                 f"put numbers or detached tensors in: `.item()` or `.detach()` of what each {kind} holds, before it "
                 f"goes into {growth.holding.name}"
             )
-        value = closed(store.value) if store is not None and store.value else "loss"
-        if not of_numbers(growth):
+        value = growth_rule.closed(store.value) if store is not None and store.value else "loss"
+        if not growth_rule.of_numbers(growth):
             return f"store it without its graph: `{value}.detach()`"
         return f"store the number: `{value}.item()`"
 
@@ -102,14 +92,11 @@ class GraphNodesAccumulate(GrowthRule):
         backwards = [e for e in file.calls("backward", "manual_backward") if not e.call.keywords]
         losses = _Losses(file)
         for kept in kept_in_steps(file):
-            # Only what has a name can be found in a backward.
-            named = [] if not backwards or _is_bounded(file, kept) else _named(kept)
-            went = (one for one in named if _went_backward(file, one, backwards) or _returned(file, one, backwards))
-            for one in islice(went, 1):
-                # What is computed under `no_grad` has no graph; what is kept as it is has its own.
-                computed = kept.adds or one.value is not kept.value
-                if not computed or file.gradients.enabled(kept.event) != "no":
-                    yield self._suspected(file, one, losses.need(kept))
+            one = _spent(file, kept, backwards) if backwards and not _is_bounded(file, kept) else None
+            # What is computed under `no_grad` has no graph; what is kept as it is has its own.
+            computed = one is not None and (kept.adds or one.value is not kept.value)
+            if one is not None and not (computed and file.gradients.enabled(kept.event) == "no"):
+                yield self._suspected(file, one, losses.need(kept))
 
         for one in given_with_graphs(file):
             if _went_backward(file, one, backwards):
@@ -211,6 +198,13 @@ def _element(value: ast.expr, place: int | None) -> ast.expr | None:
         return value
     elements = value.elts if isinstance(value, ast.Tuple) else []
     return elements[place] if place < len(elements) else None
+
+
+def _spent(file: SourceFile, kept: Stored, backwards: list[Event]) -> Stored | None:
+    """The first name in what is kept whose value has gone backward in its step."""
+    # Only what has a name can be found in a backward.
+    went = (x for x in _named(kept) if _went_backward(file, x, backwards) or _returned(file, x, backwards))
+    return next(went, None)
 
 
 def _went_backward(file: SourceFile, kept: Stored, backwards: list[Event]) -> bool:

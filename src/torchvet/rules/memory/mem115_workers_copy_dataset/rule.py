@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Finding, Findings, Iterator, Rule, Severity, SourceFile
-from torchvet.source.model import ClassModel, Event, argument, keyword, name_set, receiver, terminal, walk
+from torchvet.source.model import ClassModel, Event, argument, is_attribute, keyword, name_set, receiver, terminal, walk
 from torchvet.source.model.units import behind_progress
 from torchvet.source.syntax import parts
 
@@ -139,4 +139,4 @@ def _is_read(owner: ClassModel, attribute: str) -> bool:
     """Whether `__getitem__` takes samples out of it."""
     method = owner.method("__getitem__")
     taken = [n.value for n in walk(method.node) if isinstance(n, ast.Subscript)] if method is not None else []
-    return any(isinstance(value, ast.Attribute) and value.attr == attribute for value in taken)
+    return any(is_attribute(value, attribute) for value in taken)

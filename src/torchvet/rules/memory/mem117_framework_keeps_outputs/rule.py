@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from torchvet.finding import Measured, Related
-from torchvet.formatting import count
+from torchvet.formatting import count, size
+from torchvet.rules import kit
 from torchvet.rules.core import grading
-from torchvet.rules.kit import (
-    About,
-    Edits,
-    Finding,
-    Findings,
-    Growth,
-    Iterator,
-    RankRecording,
-    Recording,
-    Severity,
-    Store,
-)
 from torchvet.rules.memory._stores import Stored, root_of, store
 from torchvet.rules.memory.fixes.emptied_lists import emptied_after_use
 from torchvet.rules.memory.fixes.framework_lists import left_out_of_evaluation
-from torchvet.rules.shared.growth_rule import GrowthRule, allocated, holder_of
-from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.peaks import peak_of
-from torchvet.rules.shared.trainers import argument, made_in
-from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, SourceFile, is_call, name_set
-from torchvet.source.model.origins import made_by
-from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
-from torchvet.source.syntax import parts
+from torchvet.rules.shared import growth_rule, peaks, trainers, training_loops
+from torchvet.source.model import ClassModel, Event, Unit, is_call, name_set, origins, targets_of, value_for
+from torchvet.source.syntax import parts, receiver, terminal
 
 _PER_BATCH = name_set(
     "training_step validation_step test_step predict_step on_train_batch_end on_validation_batch_end "
@@ -44,7 +27,7 @@ _WIDE = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForSeq2SeqLM", "ForCondit
 """Models whose logits have the width of a vocabulary."""
 
 
-class FrameworkKeepsOutputs(GrowthRule):
+class FrameworkKeepsOutputs(growth_rule.GrowthRule):
     """The outputs of batch after batch pile up in a framework's hooks."""
 
     severity = "warning"
@@ -52,11 +35,11 @@ class FrameworkKeepsOutputs(GrowthRule):
 
     specificity = 1
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """An evaluation that keeps less of what the model returns; a list emptied by the one method that reads it."""
         return left_out_of_evaluation(file, finding) or emptied_after_use(file, finding)
 
-    def recognises(self, growth: Growth, recording: Recording) -> bool:
+    def recognises(self, growth: kit.Growth, recording: kit.Recording) -> bool:
         """Storages pile up, and the line that stores them stands in a framework's hook for each batch."""
         store = self.store(growth, recording) if growth.direct_per_step >= 0.5 * growth.bytes_per_step > 0 else None
         name = store.function.rpartition(".")[2] if store is not None else ""
@@ -64,7 +47,7 @@ class FrameworkKeepsOutputs(GrowthRule):
         owner = file.unit_at(store.line).owner if store is not None and file is not None else None
         return file is not None and owner is not None and bool(file.roles.of_class(owner) & {"lightning", "hooked"})
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """What hooks gather over the run, and what a framework's evaluation gathers until it ends."""
         yield from super().in_rank(rank, recording)
         from torchvet.analysis.growth import gathered
@@ -77,10 +60,12 @@ class FrameworkKeepsOutputs(GrowthRule):
             if place is not None and place.path not in recording.sources and _is_large(growth, batches):
                 yield self._of_evaluation(growth, batches, rank, recording)
 
-    def _of_evaluation(self, growth: Growth, batches: int, rank: RankRecording, recording: Recording) -> Finding:
+    def _of_evaluation(
+        self, growth: kit.Growth, batches: int, rank: kit.RankRecording, recording: kit.Recording
+    ) -> kit.Finding:
         name, held = growth.holding.name, _at_the_end(growth, batches)
         function = growth.holding.scope.rpartition(".")[2]
-        peak = peak_of(rank)
+        peak = peaks.peak_of(rank)
         share = held / (held + peak)
         return self.observed(
             rank,
@@ -94,36 +79,39 @@ class FrameworkKeepsOutputs(GrowthRule):
             '`ignore_keys_for_eval=["hidden_states", "attentions"]` of `train()` or `evaluate()` leaves out outputs '
             "that the metrics do not use, `preprocess_logits_for_metrics` reduces them batch by batch, and "
             "`eval_accumulation_steps` moves them to the host",
-            holder=holder_of(growth),
-            measured=Measured(bytes=held, peak_bytes=peak, share=share),
-            related=[*self._of_maker(growth, recording), *(allocated(site) for site in growth.holding.sites[:3])],
+            holder=growth_rule.holder_of(growth),
+            measured=kit.Measured(bytes=held, peak_bytes=peak, share=share),
+            related=[
+                *self._of_maker(growth, recording),
+                *(growth_rule.allocated(site) for site in growth.holding.sites[:3]),
+            ],
         )
 
-    def _of_maker(self, growth: Growth, recording: Recording) -> Iterator[Related]:
+    def _of_maker(self, growth: kit.Growth, recording: kit.Recording) -> Iterator[kit.Related]:
         """The line that makes the Trainer, and the one that its metrics read what was gathered on: what is gathered
         is decided there."""
-        made = made_in(recording) if growth.holding.scope.startswith("transformers.trainer") else None
+        made = trainers.made_in(recording) if growth.holding.scope.startswith("transformers.trainer") else None
         if made is None:
             return
         file, event = made
         yield self.also(file, "made", event, f"{terminal(event.node)}(…)")
-        metrics = argument(event, "compute_metrics", _METRICS)
+        metrics = trainers.argument(event, "compute_metrics", _METRICS)
         named = file.functions(metrics.id) if isinstance(metrics, ast.Name) else []
         if len(named) == 1:
             line, name = _reads_first(named[0]), named[0].name
-            yield Related(role="metrics", message=f"{name}()", path=file.path, line=line)
+            yield kit.Related(role="metrics", message=f"{name}()", path=file.path, line=line)
 
-    def cause(self, growth: Growth, store: Store | None) -> str:
+    def cause(self, growth: kit.Growth, store: kit.Store | None) -> str:
         """Which hook gathers them."""
         hook = store.function.rpartition(".")[2] if store is not None else "a hook"
         return f"{hook} adds an output of every batch to {growth.holding.name}, which lives as long as the training"
 
-    def advice(self, growth: Growth, store: Store | None) -> str:
+    def advice(self, growth: kit.Growth, store: kit.Store | None) -> str:
         """Empty it where the framework says that an epoch ends, or keep less."""
         name = growth.holding.name.rpartition(".")[2]
         return f"`self.{name}.clear()` at the end of the epoch, or a running metric instead of the outputs"
 
-    def in_file(self, file: SourceFile) -> Findings:
+    def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """Lists that a hook fills for each batch and nothing empties; a Trainer that gathers a vocabulary's logits."""
         if file.mentions("LightningModule", "Callback"):
             for owner in file.classes.values():
@@ -137,7 +125,7 @@ class FrameworkKeepsOutputs(GrowthRule):
                 if _gathers_logits(file, event):
                     yield self._of_trainer(file, event)
 
-    def _gathered(self, file: SourceFile, owner: ClassModel) -> Findings:
+    def _gathered(self, file: kit.SourceFile, owner: ClassModel) -> kit.Findings:
         for name, method in owner.methods.items():
             if name not in _PER_BATCH:
                 continue
@@ -151,19 +139,19 @@ class FrameworkKeepsOutputs(GrowthRule):
                 if size is not None and not _is_emptied(owner, kept.name.split(".")[1].split("[")[0]):
                     yield self._kept(file, kept, name, size)
 
-    def _kept(self, file: SourceFile, kept: Stored, hook: str, severity: Severity) -> Finding:
+    def _kept(self, file: kit.SourceFile, kept: Stored, hook: str, severity: kit.Severity) -> kit.Finding:
         return self.suspect(
             file,
             kept.event,
             f"{kept.name} keeps {file.segment(kept.value)} of every batch: {hook} adds to it "
             "and nothing in the class empties it",
-            severity="info" if is_test(file) else severity,
+            severity="info" if training_loops.is_test(file) else severity,
             cause="the object lives as long as the training does",
             advice=f"`{kept.name}.clear()` at the end of the epoch, or a running metric instead of the outputs",
-            about=About(operands=(kept.name,)),
+            about=kit.About(operands=(kept.name,)),
         )
 
-    def _of_trainer(self, file: SourceFile, event: Event) -> Finding:
+    def _of_trainer(self, file: kit.SourceFile, event: Event) -> kit.Finding:
         return self.suspect(
             file,
             event,
@@ -182,12 +170,12 @@ def _reads_first(function: Unit) -> int:
     return min((use.lineno for use in uses), default=function.node.body[0].lineno)
 
 
-def _at_the_end(growth: Growth, batches: int) -> int:
+def _at_the_end(growth: kit.Growth, batches: int) -> int:
     """Bytes that a name comes to in an evaluation of so many batches, as it was seen to grow."""
     return growth.bytes + round(growth.bytes_per_step * max(0, batches - growth.last_step))
 
 
-def _is_large(growth: Growth, batches: int) -> bool:
+def _is_large(growth: kit.Growth, batches: int) -> bool:
     return _at_the_end(growth, batches) >= _LARGE
 
 
@@ -196,7 +184,7 @@ _METRICS = 8
 """The place of `compute_metrics` among the arguments of a Trainer, if none has its name."""
 
 
-def _size(file: SourceFile, kept: Stored) -> Severity | None:
+def _size(file: kit.SourceFile, kept: Stored) -> kit.Severity | None:
     """How much a stored value matters: an output is large, a loss a number with its nodes, what is neither unknown."""
     values = parts(kept.value) if isinstance(kept.value, (ast.Tuple, ast.List, ast.Dict)) else [kept.value]
     if any(_is_output(file, value, kept.event) for value in values):
@@ -204,7 +192,7 @@ def _size(file: SourceFile, kept: Stored) -> Severity | None:
     return "info" if any("loss" in file.roles.of(value, kept.event.unit) for value in values) else None
 
 
-def _is_output(file: SourceFile, node: ast.AST | None, event: Event) -> bool:
+def _is_output(file: kit.SourceFile, node: ast.AST | None, event: Event) -> bool:
     """Whether a value is what the module itself, or a module of it, gave for a batch."""
     # Methods one on another and names behind them: a loop, so that `x = x.detach()` comes to an end.
     for _ in range(8):
@@ -222,7 +210,7 @@ def _is_output(file: SourceFile, node: ast.AST | None, event: Event) -> bool:
     return False
 
 
-def _runs_module(file: SourceFile, node: ast.Call, unit: Unit) -> bool:
+def _runs_module(file: kit.SourceFile, node: ast.Call, unit: Unit) -> bool:
     own = unit.self_name()
     if isinstance(node.func, ast.Name):
         return node.func.id == own
@@ -251,7 +239,7 @@ def _is_emptied(owner: ClassModel, attribute: str) -> bool:
     return anew or attribute not in owner.attributes or any(attribute in ast.unparse(called) for called in calls)
 
 
-def _gathers_logits(file: SourceFile, event: Event) -> bool:
+def _gathers_logits(file: kit.SourceFile, event: Event) -> bool:
     """Whether a Trainer of transformers evaluates, with metrics, a model whose logits span a vocabulary."""
     given = {k.arg: k.value for k in event.call.keywords}
     metrics = given.get("compute_metrics")
@@ -261,7 +249,7 @@ def _gathers_logits(file: SourceFile, event: Event) -> bool:
     if isinstance(metrics, ast.Constant) or None in given:
         return False
     model = given.get("model", event.call.args[0] if event.call.args else None)
-    return any(_is_wide(made) or _wraps_wide(made, where) for made, where in made_by(model, event.unit))
+    return any(_is_wide(made) or _wraps_wide(made, where) for made, where in origins.made_by(model, event.unit))
 
 
 def _is_wide(node: ast.expr) -> bool:
@@ -273,4 +261,4 @@ def _wraps_wide(node: ast.expr, unit: Unit) -> bool:
     """`get_peft_model(model, …)`, `prepare_model_for_kbit_training(model)`."""
     if not isinstance(node, ast.Call) or not node.args or "model" not in terminal(node):
         return False
-    return any(_is_wide(made) for made, _ in made_by(node.args[0], unit))
+    return any(_is_wide(made) for made, _ in origins.made_by(node.args[0], unit))

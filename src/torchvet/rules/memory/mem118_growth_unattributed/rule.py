@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.growth import known_rate, searched, usable_censuses
-from torchvet.formatting import count
-from torchvet.recording.records.base import Census, SiteBytes, Survivors, Window
-from torchvet.recording.records.training import CollectorUse
-from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity
+from torchvet.formatting import count, size
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity, grading, records
 from torchvet.rules.memory._traced import native_holder, outermost, traced
-from torchvet.rules.shared.growth_rule import allocated, first_place, summed
-from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.peaks import peak_of
-from torchvet.rules.shared.witnesses import (
-    Witness,
-    allocator,
-    nodes,
-    room_in,
-    sampled_thresholds,
-    shapes_change,
-    windows_followed,
-    without_a_name,
-)
+from torchvet.rules.shared import growth_rule, peaks, witnesses
 
 
 class GrowthUnattributed(Rule):
@@ -33,10 +18,10 @@ class GrowthUnattributed(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """One finding a rank: of storages without a name, where names were searched, else of an allocator that grows
         while storages do not, or by far more."""
-        counted = allocator(rank)
-        rate, grows = without_a_name(rank), counted.measured or 0.0
+        counted = witnesses.allocator(rank)
+        rate, grows = witnesses.without_a_name(rank), counted.measured or 0.0
         beyond = counted.state == "grows" and grows > _BESIDE * counted.explained
-        searched_for = rate > 0 and any(c.complete for c in rank.all(Census))
+        searched_for = rate > 0 and any(c.complete for c in rank.all(records.base.Census))
         # Storages are counted exactly, but by the part that was sampled: where an allocator shows far more,
         # that is the thing to say.
         if searched_for and not (beyond and grows > _MOST_OF_IT * rate):
@@ -44,7 +29,7 @@ class GrowthUnattributed(Rule):
         elif beyond:
             yield self._of_allocator(rank, counted, recording)
 
-    def _of_storages(self, rank: RankRecording, counted: Witness, rate: float) -> Finding:
+    def _of_storages(self, rank: RankRecording, counted: witnesses.Witness, rate: float) -> Finding:
         # What the search found without a name is explained growth to the witness, and is added back.
         seen = None if counted.high is None else max(0.0, counted.high + growth_of(rank).unreached)
         # Half: blocks and samples do not agree to the byte.
@@ -64,35 +49,35 @@ class GrowthUnattributed(Rule):
         if cut is not None and severity == "error":
             severity = "warning"
         return self.observed(
-            rank, severity=severity, place=first_place(sites),
+            rank, severity=severity, place=growth_rule.first_place(sites),
             message=message,
             cause=f"{_kind(rank)}. Ruled out: {_ruled_out(rank, rate)}",
             advice="look at what the result of this line is handed to: a queue, a thread, a C extension, a hook or an "
             "iterator outlives the step and keeps it",
             measured=self._measured(rank, rate, end),
-            related=[*outermost(rank), *map(allocated, sites[:_SITES])],
+            related=[*outermost(rank), *map(growth_rule.allocated, sites[:_SITES])],
             holder=native_holder(rank),
         )  # fmt: skip
 
-    def _of_allocator(self, rank: RankRecording, counted: Witness, recording: Recording) -> Finding:
+    def _of_allocator(self, rank: RankRecording, counted: witnesses.Witness, recording: Recording) -> Finding:
         rate = counted.measured or 0.0
         shown = traced(rank, counted, recording)
         likely, sure = _likely(rank, counted)
         # A few kilobytes that are traced may still be of a container that fills: those stay a note.
-        sure = sure or (shown.sure and rate > sampled_thresholds(rank)[1])
-        sites = _surviving(rank)[:_SITES] if without_a_name(rank) else []
+        sure = sure or (shown.sure and rate > witnesses.sampled_thresholds(rank)[1])
+        sites = _surviving(rank)[:_SITES] if witnesses.without_a_name(rank) else []
         end = self._end(rank, rate) if sure else None
         between = f"between {size(counted.low or 0.0)} and {size(counted.high or 0.0)}"
         return self.observed(
             rank,
             severity=self._grade(rank, rate) if sure else "info",
-            place=shown.place or first_place(sites),
+            place=shown.place or growth_rule.first_place(sites),
             message=f"the {counted.name} grows by {size(rate)} per step ({between}) beyond the tensors that were noted",
             cause=f"{shown.cause or likely}. Ruled out: {_ruled_out(rank, rate)}",
             advice=shown.advice,
             measured=self._measured(rank, rate, end),
             holder=shown.holder,
-            related=[*shown.related, *map(allocated, sites)],
+            related=[*shown.related, *map(growth_rule.allocated, sites)],
         )
 
     def _grade(self, rank: RankRecording, rate: float) -> Severity:
@@ -100,24 +85,24 @@ class GrowthUnattributed(Rule):
 
     @staticmethod
     def _end(rank: RankRecording, rate: float) -> int | None:
-        room = room_in(rank)
+        room = witnesses.room_in(rank)
         # From the peak of a step on, which must fit to the end.
-        return None if room is None or rate <= 0 else int(rank.ticks + max(0, room - peak_of(rank)) / rate)
+        return None if room is None or rate <= 0 else int(rank.ticks + max(0, room - peaks.peak_of(rank)) / rate)
 
     @staticmethod
     def _measured(rank: RankRecording, rate: float, end: int | None) -> Measured:
         return Measured(bytes_per_step=rate, steps=rank.ticks, exhausted_at_step=end)
 
 
-def _borne_out(rank: RankRecording, counted: Witness, rate: float) -> bool:
+def _borne_out(rank: RankRecording, counted: witnesses.Witness, rate: float) -> bool:
     """Whether an allocator speaks for the growth as well, or more than the storages of two sampled stretches, of more
     bytes than an allocator shows: what a library makes once, as for the buckets of DistributedDataParallel, may fall
     into each stretch."""
-    small, large = sampled_thresholds(rank)
+    small, large = witnesses.sampled_thresholds(rank)
     if rate <= small:
         return False  # whatever else an allocator shows
     allocated = counted.low is not None and counted.low + growth_of(rank).unreached >= rate / 2
-    return counted.state == "grows" or allocated or (windows_followed(rank) > _STRETCHES and rate > large)
+    return counted.state == "grows" or allocated or (witnesses.windows_followed(rank) > _STRETCHES and rate > large)
 
 
 _SITES = 3
@@ -132,10 +117,10 @@ _STEADY = 0.5
 """The least share of its rate that the lower end of the interval has where growth is steady."""
 
 
-def _likely(rank: RankRecording, counted: Witness) -> tuple[str, bool]:
+def _likely(rank: RankRecording, counted: witnesses.Witness) -> tuple[str, bool]:
     """What grows in an allocator while no tensor does, and whether it is sure to go on growing. A few kilobytes of a
     heap may be anybody's: a container of fixed size that fills, a library's pool, torchvet's own records."""
-    _, large = sampled_thresholds(rank)
+    _, large = witnesses.sampled_thresholds(rank)
     rate = counted.measured or 0.0
     steady = (counted.low or 0.0) >= _STEADY * rate and (counted.name == "device memory" or rate > large)
     # What is known before what is only likely.
@@ -145,28 +130,28 @@ def _likely(rank: RankRecording, counted: Witness) -> tuple[str, bool]:
             f"parameters, gradients and optimizer state grow by {size(known)} per step: models or optimizers are made "
             "again and again while those of before stay alive"
         ), steady
-    if nodes(rank, counted).state == "grows":
+    if witnesses.nodes(rank, counted).state == "grows":
         return "autograd graphs get longer from step to step and no name leads to their end", steady
-    if shapes_change(rank):
+    if witnesses.shapes_change(rank):
         return "shapes change from step to step, and libraries keep a compiled kernel for each new one", False
     what = "arrays, bytes, objects of Python or of a library"
     return f"something that is no tensor is kept from step to step: {what}", steady
 
 
-def _surviving(rank: RankRecording) -> list[SiteBytes]:
+def _surviving(rank: RankRecording) -> list[records.base.SiteBytes]:
     """Where the storages were made that live on, the largest first: those without a name where they are known."""
     census = searched(rank)
     if census is not None and census.unreached_sites:
         return census.unreached_sites
-    latest: dict[int, Survivors] = {}
-    for record in rank.since_restart(Survivors):
+    latest: dict[int, records.base.Survivors] = {}
+    for record in rank.since_restart(records.base.Survivors):
         # A look after the end only where there was none before it.
         if not record.final or record.window not in latest:
             latest[record.window] = record
-    return summed(site for record in latest.values() for site in record.sites)
+    return growth_rule.summed(site for record in latest.values() for site in record.sites)
 
 
-def _cut_short(rank: RankRecording) -> Census | None:
+def _cut_short(rank: RankRecording) -> records.base.Census | None:
     """The last search that ran out of time, of those that growth is measured by."""
     return next((c for c in reversed(usable_censuses(rank)) if not c.complete), None)
 
@@ -177,7 +162,7 @@ def _kind(rank: RankRecording) -> str:
     cut = _cut_short(rank)
     if cut is not None:
         return f"the search for names was ended after {cut.seconds:.1f} s and may have missed their holder"
-    kinds = {s.kind for c in rank.all(Census) for s in c.strangers}
+    kinds = {s.kind for c in rank.all(records.base.Census) for s in c.strangers}
     if outermost(rank):
         return (
             "Python objects lead to them, and what holds those is out of Python's sight: a hook of an autograd graph, "
@@ -192,7 +177,7 @@ def _kind(rank: RankRecording) -> str:
 
 def _ruled_out(rank: RankRecording, rate: float) -> str:
     """What was looked at and does not hold it."""
-    looks = [c for c in rank.all(Census) if c.complete]
+    looks = [c for c in rank.all(records.base.Census) if c.complete]
     known = known_rate(rank)
     # Counted at one look, or at none, nobody knows whether they grow.
     found = ["parameters, gradients, optimizer state"] if known is not None and known <= _NOT_KNOWN * rate else []
@@ -202,8 +187,10 @@ def _ruled_out(rank: RankRecording, rate: float) -> str:
             f"{count(names, 'name')} with tensors and their autograd graphs ({count(len(looks), 'search', 'searches')})"
         )
     else:
-        found.append(f"storages of {count(windows_followed(rank), 'sampled stretch', 'sampled stretches')} that died")
-    use = rank.last(CollectorUse)
+        found.append(
+            f"storages of {count(witnesses.windows_followed(rank), 'sampled stretch', 'sampled stretches')} that died"
+        )
+    use = rank.last(records.training.CollectorUse)
     if use is not None and use.full and _outlives(rank, use.full_at):
         found.append(f"garbage that the cyclic collector frees ({count(use.full, 'full collection')})")
     return "; ".join(found)
@@ -212,8 +199,8 @@ def _ruled_out(rank: RankRecording, rate: float) -> str:
 def _outlives(rank: RankRecording, tick: int) -> bool:
     """Whether what grows has outlived a collection of all objects: storages that were sampled before it are alive after
     it; else half of the growth came before it."""
-    ends = {w.id: w.last for w in rank.since_restart(Window)}
-    alive = [s for s in rank.since_restart(Survivors) if s.bytes]
+    ends = {w.id: w.last for w in rank.since_restart(records.base.Window)}
+    alive = [s for s in rank.since_restart(records.base.Survivors) if s.bytes]
     if not alive:
         # No survivors to tell by: a collection in the later half would have freed most of what grew.
         return 2 * tick >= rank.ticks

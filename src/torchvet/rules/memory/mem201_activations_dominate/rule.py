@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.formatting import percent
-from torchvet.recording.records.dry import DryBatch, DryCheckpoint, DryModule
-from torchvet.rules.kit import Finding, Findings, Measured, Related
+from torchvet.rules.kit import Finding, Findings, Measured, Related, percent, records, size
 from torchvet.rules.memory._dry import DryRule, Sized
-from torchvet.rules.shared.number_format import size
 
 _SHARE, _WORTH = 0.4, 0.1
 """Shares of the peak: that activations have, and that checkpointing must save."""
@@ -20,13 +17,13 @@ class ActivationsDominate(DryRule):
         """The class of blocks whose checkpointing saved most, if it saved a tenth of the peak."""
         before = one.own_batch
         # The one that leaves least first.
-        tried = sorted(one.rank.all(DryCheckpoint), key=lambda c: c.allocated)
+        tried = sorted(one.rank.all(records.dry.DryCheckpoint), key=lambda c: c.allocated)
         if before is None or not tried or one.share("activations") < _SHARE:
             return
         if before.allocated - tried[0].allocated >= _WORTH * before.allocated:
             yield self._finding(one, before, tried)
 
-    def _finding(self, one: Sized, before: DryBatch, tried: list[DryCheckpoint]) -> Finding:
+    def _finding(self, one: Sized, before: records.dry.DryBatch, tried: list[records.dry.DryCheckpoint]) -> Finding:
         best, held = tried[0], one.parts["activations"]
         saved = before.allocated - best.allocated
         # A step without a product of matrices has no arithmetic that was counted.
@@ -42,17 +39,20 @@ class ActivationsDominate(DryRule):
             cause="what every block saves for its backward is alive at once when the backward begins",
             advice=f"call each {best.module} (`{best.first}` and on) by torch.utils.checkpoint.checkpoint(block, "
             "..., use_reentrant=False) where memory is short",
-            related=[*map(_made, one.rank.all(DryModule)[:_MODULES]), *(_other(c, before) for c in tried[1:])],
+            related=[
+                *map(_made, one.rank.all(records.dry.DryModule)[:_MODULES]),
+                *(_other(c, before) for c in tried[1:]),
+            ],
             measured=Measured(bytes=saved, peak_bytes=before.allocated, share=one.share("activations")),
             device="cuda:0",
         )
 
 
-def _made(module: DryModule) -> Related:
+def _made(module: records.dry.DryModule) -> Related:
     return Related(role="made in", message=f"{module.name}: {size(module.bytes)} in {module.blocks:,} blocks")
 
 
-def _other(tried: DryCheckpoint, before: DryBatch) -> Related:
+def _other(tried: records.dry.DryCheckpoint, before: records.dry.DryBatch) -> Related:
     saved = before.allocated - tried.allocated
     amount = f"{size(saved)} less" if saved > 0 else "nothing saved"
     return Related(role="also tried", message=f"{tried.blocks} {tried.module} checkpointed: {amount}")

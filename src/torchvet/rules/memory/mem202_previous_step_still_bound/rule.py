@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from torchvet.finding import About, Edit, Finding, Holder, Measured, about
-from torchvet.recording.records.base import Place
+from torchvet.formatting import size
 from torchvet.recording.records.training import StaleAtPeak
+from torchvet.rules import kit
 from torchvet.rules.core import grading
-from torchvet.rules.core.fixing import unit_of
-from torchvet.rules.kit import (
-    Edits,
-    Findings,
-    Iterator,
-    RankRecording,
-    Recording,
-    Rule,
-    SnapshotMemory,
-    SourceFile,
-    Step,
-    Store,
-)
-from torchvet.rules.shared.growth_rule import allocated
-from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.snapshot_rule import in_memory, named
+from torchvet.rules.shared import growth_rule, snapshot_rule
 from torchvet.source.model import Event, Unit, edits, is_call, is_name, receiver, targets_of, terminal, walk
 
 
-class PreviousStepStillBound(Rule):
+class PreviousStepStillBound(kit.Rule):
     """Tensors of the last step are alive while the next one runs."""
 
     severity = "warning"
     words = ("softmax", "sigmoid", "log_softmax", "detach")
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """`del` of the names that the run has found, as the last statement of the loop that binds them."""
-        names, unit = about(finding).operands, unit_of(file, finding)
+        names, unit = kit.about(finding).operands, kit.unit_of(file, finding)
         if not names or unit is None:
             return ()
         loops = {id(b.loop): b.loop for n in names for b in unit.bindings.get(n, ()) if b.loop is not None}
@@ -46,7 +32,7 @@ class PreviousStepStillBound(Rule):
             return ()
         return edits.after(file, node.body[-1], f"del {', '.join(names)}")
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Variables of the step before that were bound at the peak and never read again, in two windows or more."""
         seen: dict[tuple[str, ...], list[StaleAtPeak]] = {}
         for record in rank.all(StaleAtPeak):
@@ -59,7 +45,7 @@ class PreviousStepStillBound(Rule):
             if worth and not self._is_kept(recording, typical):
                 yield self._finding(recording, rank, typical)
 
-    def _finding(self, recording: Recording, rank: RankRecording, record: StaleAtPeak) -> Finding:
+    def _finding(self, recording: kit.Recording, rank: kit.RankRecording, record: StaleAtPeak) -> kit.Finding:
         share = record.saving / record.peak if record.peak else 0.0
         # Both: a large share of next to nothing is nothing.
         severity = grading.of_share(share) if record.saving >= _WORTH_A_WARNING else "info"
@@ -73,21 +59,21 @@ class PreviousStepStillBound(Rule):
             f"{size(record.bytes)}, the peak would be {size(record.saving)} ({share:.0%}) lower without",
             cause=f"{names} keeps its value until it is assigned again, which is after the next "
             "forward pass has peaked",
-            about=About(operands=tuple(record.names[:3])),
+            about=kit.About(operands=tuple(record.names[:3])),
             advice=f"`del {', '.join(record.names[:3])}` at the end of the step, or put the step into a function",
-            related=[allocated(s) for s in record.sites[:3]],
-            holder=Holder(name=record.names[0], kind="local", path=record.names[:1]),
-            measured=Measured(bytes=record.bytes, peak_bytes=record.peak, share=share),
+            related=[growth_rule.allocated(s) for s in record.sites[:3]],
+            holder=kit.Holder(name=record.names[0], kind="local", path=record.names[:1]),
+            measured=kit.Measured(bytes=record.bytes, peak_bytes=record.peak, share=share),
         )
 
-    def _is_kept(self, recording: Recording, record: StaleAtPeak) -> bool:
+    def _is_kept(self, recording: kit.Recording, record: StaleAtPeak) -> bool:
         """Whether source shows that the value is to outlive its pass: the best weights so far, bound under a condition
         and read once the loop is over."""
         at = self._line(recording, record)
         file = recording.model(at.path) if at is not None else None
         return at is not None and file is not None and _is_kept_for_later(file.unit_at(at.line), record.names[0])
 
-    def _line(self, recording: Recording, record: StaleAtPeak) -> Place | Store | None:
+    def _line(self, recording: kit.Recording, record: StaleAtPeak) -> kit.Place | kit.Store | None:
         """Where the name is assigned, else where its storage came from."""
         # `__main__` stands for any module: the index goes by the function's name.
         for place in filter(None, (record.bound, record.place)):
@@ -96,7 +82,7 @@ class PreviousStepStillBound(Rule):
                 return stores[0]
         return record.place
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
+    def in_snapshot(self, snapshot: kit.SnapshotMemory) -> kit.Findings:
         """Results of the step before that are in use at the peak and freed before the step ends."""
         from torchvet.snapshots.stale import stale_at_peak
 
@@ -104,26 +90,26 @@ class PreviousStepStillBound(Rule):
             row = stale_at_peak(memory)
             share = row.bytes / memory.peak.bytes if row is not None and memory.peak.bytes else 0.0
             if row is not None and share >= _WORTH_A_LINE:
-                yield in_memory(
+                yield snapshot_rule.in_memory(
                     self,
                     memory,
                     severity=grading.of_share(share) if row.bytes >= _WORTH_A_WARNING else "info",
-                    message=f"{size(row.bytes)} that {named(row.place)} allocated in the step before are in use when "
-                    f"the next step peaks ({share:.0%} of the peak)",
+                    message=f"{size(row.bytes)} that {snapshot_rule.named(row.place)} allocated in the step before are "
+                    f"in use when the next step peaks ({share:.0%} of the peak)",
                     place=row.place,
                     cause="a name keeps its value until it is assigned again, which is after the next forward pass",
                     advice="`del` the name at the end of the step, or put the step into a function",
-                    measured=Measured(bytes=row.bytes, peak_bytes=memory.peak.bytes, share=share),
+                    measured=kit.Measured(bytes=row.bytes, peak_bytes=memory.peak.bytes, share=share),
                 )
 
-    def in_file(self, file: SourceFile) -> Findings:
+    def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """A copy of a model's output, bound after the backward of a step and still bound in the forward of the next."""
         for step in file.steps:
             for event, name in _bound_after_backward(step):
                 if _is_as_large(file, event) and not _dies_or_is_read(step, event, name):
                     yield self._suspected(file, step, event, name)
 
-    def _suspected(self, file: SourceFile, step: Step, event: Event, name: str) -> Finding:
+    def _suspected(self, file: kit.SourceFile, step: kit.Step, event: Event, name: str) -> kit.Finding:
         return self.suspect(
             file,
             event,
@@ -132,7 +118,7 @@ class PreviousStepStillBound(Rule):
             cause=f"{name} keeps its value until it is assigned again, which is after the next forward pass has peaked",
             advice=f"`del {name}` at the end of the step, or put the step into a function",
             edits=_deleted(file, step, event, name),
-            about=About(operands=(name,)),
+            about=kit.About(operands=(name,)),
         )
 
 
@@ -144,7 +130,7 @@ _WORTH_A_WARNING = 512 * 1024
 _SAME_SIZE = {"softmax", "sigmoid", "log_softmax", "detach", "float", "exp", "clone", "tanh", "cpu", "contiguous"}
 
 
-def _bound_after_backward(step: Step) -> Iterator[tuple[Event, str]]:
+def _bound_after_backward(step: kit.Step) -> Iterator[tuple[Event, str]]:
     """Names that each pass of the step's loop binds after its last backward."""
     backwards = step.of("backward")
     if step.loop is None or not backwards:
@@ -158,7 +144,7 @@ def _bound_after_backward(step: Step) -> Iterator[tuple[Event, str]]:
             yield event, node.targets[0].id
 
 
-def _is_as_large(file: SourceFile, event: Event) -> bool:
+def _is_as_large(file: kit.SourceFile, event: Event) -> bool:
     """Whether a value has the size of a model's output, through functions that keep the size."""
     node: ast.AST | None = getattr(event.node, "value", None)
     large = False
@@ -169,7 +155,7 @@ def _is_as_large(file: SourceFile, event: Event) -> bool:
     return large and isinstance(node, ast.Name) and "output" in file.roles.of(node, event.unit)
 
 
-def _dies_or_is_read(step: Step, event: Event, name: str) -> bool:
+def _dies_or_is_read(step: kit.Step, event: Event, name: str) -> bool:
     """Whether the loop deletes the name, binds it twice, or reads the last pass's value before it is bound anew."""
     assert step.loop is not None
     inside = [e for e in step.unit.bindings.get(name, ()) if e.inside(step.loop)]
@@ -179,13 +165,13 @@ def _dies_or_is_read(step: Step, event: Event, name: str) -> bool:
     return len(inside) > 1 or any(line < event.line for line in _lines(step, name))
 
 
-def _lines(step: Step, name: str) -> list[int]:
+def _lines(step: kit.Step, name: str) -> list[int]:
     """Lines of the step's loop that read or bind a name."""
     assert step.loop is not None
     return sorted(n.lineno for n in walk(step.loop.node) if is_name(n, name))
 
 
-def _deleted(file: SourceFile, step: Step, event: Event, name: str) -> list[Edit]:
+def _deleted(file: kit.SourceFile, step: kit.Step, event: Event, name: str) -> list[kit.Edit]:
     """`del name` after the last statement of the loop that reads it, where nothing outside the loop does."""
     assert step.loop is not None
     lines = _lines(step, name)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.training import ZeroedInPlace
-from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile
-from torchvet.rules.shared.number_format import size
+from torchvet.recording import records
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile, grading, size
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, edits, name_set, receiver, targets_of, terminal
+from torchvet.source.model import Event, edits, is_attribute, is_literal, name_set, receiver, targets_of, terminal
 
 _NOTEWORTHY = 128 << 10
 """Bytes below which no share of a peak is anybody's trouble: CUDA's allocator takes 2 MiB at least."""
@@ -23,10 +21,10 @@ class GradientsZeroedInPlace(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Gradients that were set to zero and kept, graded by what dropping them would have taken off the peak."""
-        for record in rank.latest(ZeroedInPlace):
+        for record in rank.latest(records.training.ZeroedInPlace):
             yield self._finding(rank, record)
 
-    def _finding(self, rank: RankRecording, record: ZeroedInPlace) -> Finding:
+    def _finding(self, rank: RankRecording, record: records.training.ZeroedInPlace) -> Finding:
         share = record.saving / record.peak if record.peak else 0.0
         effect = f"would lower the peak by {size(record.saving)} ({share:.0%})" if record.saving else "is simpler"
         return self.observed(
@@ -50,7 +48,7 @@ class GradientsZeroedInPlace(Rule):
                     yield self._by_flag(file, event)
         if file.mentions("grad.zero_(", "grad.data.zero_("):
             for event in file.calls("zero_"):
-                parameter = _parameter_of(file, event)
+                parameter = _parameter_of(event)
                 if parameter is not None and not _drops_a_step(file, event):
                     yield self._by_hand(file, event, parameter)
 
@@ -100,7 +98,7 @@ def _drops_a_step(file: SourceFile, event: Event) -> bool:
 def _is_false(call: ast.Call) -> bool:
     """Whether `set_to_none` is given as False."""
     given = [k.value for k in call.keywords if k.arg == "set_to_none"] or call.args[:1]
-    return bool(given) and isinstance(given[0], ast.Constant) and given[0].value is False
+    return bool(given) and is_literal(given[0], False)
 
 
 _IN_PLACE = name_set(
@@ -115,14 +113,14 @@ def _needs_them(file: SourceFile) -> bool:
     return file.mentions(".grad +=", ".grad /=", ".grad = torch.zeros", ".grad = th.zeros", *_IN_PLACE)
 
 
-def _parameter_of(file: SourceFile, event: Event) -> ast.expr | None:
+def _parameter_of(event: Event) -> ast.expr | None:
     """`p` of `p.grad.zero_()` where `p` runs over parameters; None for a single tensor, whose gradient is small."""
     on = receiver(event.call)
     if "set_to_none" in event.unit.parameters:
         return None  # that is what it is asked for
-    if isinstance(on, ast.Attribute) and on.attr == "data":
+    if is_attribute(on, "data"):
         on = on.value
-    if not isinstance(on, ast.Attribute) or on.attr != "grad" or not isinstance(on.value, ast.Name):
+    if not is_attribute(on, "grad") or not isinstance(on.value, ast.Name):
         return None
     loop = event.loop
     while loop is not None:

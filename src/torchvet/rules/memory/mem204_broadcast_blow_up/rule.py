@@ -6,16 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from torchvet.finding import About, Edit, about
-from torchvet.recording.records.memory import PairTable
-from torchvet.rules.core.fixing import with_method
-from torchvet.rules.kit import Edits, Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile, events_at
+from torchvet.formatting import size
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, blows_up
-from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, edits, is_call, receiver, terminal, value_for, walk
-from torchvet.source.model.origins import made_by
+from torchvet.source.model import Event, edits, is_call, origins, receiver, terminal, value_for, walk
 
 _TO_ONE = re.compile(r"Linear\(\s*[^\n]*,\s*1\s*[,)]|out_features\s*=\s*1\b")
 _FUNCTIONS = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
@@ -26,7 +23,7 @@ _MEANS = ("mean", "sum")
 _OPERATORS: dict[str, type[ast.operator]] = {"sub": ast.Sub, "add": ast.Add}
 
 
-class BroadcastBlowUp(Rule):
+class BroadcastBlowUp(kit.Rule):
     """A column of predictions meets a row of targets: every one is compared with every other."""
 
     severity = "error"
@@ -34,11 +31,11 @@ class BroadcastBlowUp(Rule):
 
     fix_changes_results = True
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """The last dimension of the column dropped, where the line has one call, or one difference, of both."""
-        seen = about(finding)
+        seen = kit.about(finding)
         shapes = [s.split(", ") for s in seen.operands]
-        calls = [e.call for e in events_at(file, finding) if isinstance(e.node, ast.Call) and len(e.call.args) == 2]
+        calls = [e.call for e in kit.events_at(file, finding) if isinstance(e.node, ast.Call) and len(e.call.args) == 2]
         # Two operands in order: the column may be either.
         column = next((n for n, shape in enumerate(shapes[:2]) if len(shape) > 1 and shape[-1] == "1"), None)
         if len(shapes) < 2 or column is None:
@@ -48,18 +45,18 @@ class BroadcastBlowUp(Rule):
         if pairs:
             # What else is on the line may be a column or a row: `weights * (y - mean) ** 2 / variance`.
             alone = len(pairs) == 1 and not _meets_others(file, finding, *pairs[0])
-            return with_method(file, pairs[0][column], "squeeze(-1)") if alone else ()
-        return with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
+            return kit.with_method(file, pairs[0][column], "squeeze(-1)") if alone else ()
+        return kit.with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Tables of a model's column against a row of as many values that were averaged or summed to one number."""
-        for record in rank.latest(PairTable, "place", "operator"):
+        for record in rank.latest(records.memory.PairTable, "place", "operator"):
             # A table of all pairs that is not reduced to one number may be wanted, as distances are.
             # Half of the calls, as some tables may be made outside of the loss.
             if record.reduced and 2 * record.reduced >= record.calls:
                 yield self._observed(rank, record)
 
-    def _observed(self, rank: RankRecording, record: PairTable) -> Finding:
+    def _observed(self, rank: kit.RankRecording, record: records.memory.PairTable) -> kit.Finding:
         peak = peak_of(rank)
         share = f", {record.bytes / peak:.0%} of the peak" if peak >= record.bytes else ""
         return self.observed(
@@ -71,11 +68,11 @@ class BroadcastBlowUp(Rule):
             cause="a column and a row broadcast to a table: the loss averages over all pairs, and is least where every "
             "prediction is the mean of the targets",
             advice="give both the same shape: `squeeze(-1)` on the column, or `unsqueeze(1)` on the row",
-            measured=Measured(bytes=record.bytes, peak_bytes=peak or None),
-            about=About(record.operator, tuple(_SHAPES.findall(record.shapes))),
+            measured=kit.Measured(bytes=record.bytes, peak_bytes=peak or None),
+            about=kit.About(record.operator, tuple(_SHAPES.findall(record.shapes))),
         )
 
-    def in_file(self, file: SourceFile) -> Findings:
+    def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """A loss, or the mean of a difference, whose two sides stretch each other."""
         # Without a layer of width one there are no columns to be found.
         if not _TO_ONE.search(file.text):
@@ -90,7 +87,9 @@ class BroadcastBlowUp(Rule):
             if pair is not None:
                 yield from self._judged(file, event, shapes, *pair)
 
-    def _judged(self, file: SourceFile, event: Event, shapes: Shapes, left: ast.expr, right: ast.expr) -> Findings:
+    def _judged(
+        self, file: kit.SourceFile, event: Event, shapes: Shapes, left: ast.expr, right: ast.expr
+    ) -> kit.Findings:
         one, other = shapes.of(left, event), shapes.of(right, event)
         # A table of distances between given points is wanted.
         if one is None or other is None or not blows_up(one, other) or not _learned(file, event, left, right):
@@ -108,7 +107,9 @@ class BroadcastBlowUp(Rule):
         )
 
 
-def _written_at(file: SourceFile, finding: Finding, operator: type[ast.operator]) -> list[tuple[ast.expr, ast.expr]]:
+def _written_at(
+    file: kit.SourceFile, finding: kit.Finding, operator: type[ast.operator]
+) -> list[tuple[ast.expr, ast.expr]]:
     """What an operator of the text joins on the line of a finding: no numbers."""
     line = finding.location.line if finding.location is not None else 0
     nodes = (n for s in _statements(file, finding) for n in walk(s) if isinstance(n, ast.BinOp) and n.lineno == line)
@@ -116,7 +117,7 @@ def _written_at(file: SourceFile, finding: Finding, operator: type[ast.operator]
     return [pair for pair in sides if not any(isinstance(side, ast.Constant) for side in pair)]
 
 
-def _meets_others(file: SourceFile, finding: Finding, left: ast.expr, right: ast.expr) -> bool:
+def _meets_others(file: kit.SourceFile, finding: kit.Finding, left: ast.expr, right: ast.expr) -> bool:
     """Whether operators join a difference with what else the statement reads."""
     own = {id(n) for side in (left, right) for n in walk(side)}
     joined = (n for s in _statements(file, finding) for n in walk(s) if isinstance(n, ast.BinOp))
@@ -124,11 +125,11 @@ def _meets_others(file: SourceFile, finding: Finding, left: ast.expr, right: ast
     return any(isinstance(side, (ast.Name, ast.Attribute, ast.Subscript)) for side in sides)
 
 
-def _statements(file: SourceFile, finding: Finding) -> list[ast.stmt]:
-    return list({id(e.statement): e.statement for e in events_at(file, finding)}.values())
+def _statements(file: kit.SourceFile, finding: kit.Finding) -> list[ast.stmt]:
+    return list({id(e.statement): e.statement for e in kit.events_at(file, finding)}.values())
 
 
-def _losses(file: SourceFile) -> Iterator[Event]:
+def _losses(file: kit.SourceFile) -> Iterator[Event]:
     """Calls of the losses that broadcast, as functions and as modules."""
     yield from (
         e for e in file.calls(*_FUNCTIONS) if len(e.call.args) > 1 and file.dotted(e.call.func).startswith("torch.")
@@ -141,10 +142,10 @@ def _losses(file: SourceFile) -> Iterator[Event]:
                 yield event
 
 
-def _is_criterion(file: SourceFile, event: Event) -> bool:
+def _is_criterion(file: kit.SourceFile, event: Event) -> bool:
     if "criterion" not in file.roles.of(event.call.func, event.unit):
         return False
-    made = [value for value, _ in made_by(event.call.func, event.unit)]
+    made = [value for value, _ in origins.made_by(event.call.func, event.unit)]
     calls = [one for one in made if isinstance(one, ast.Call)]
     # `CrossEntropyLoss` raises for such shapes.
     return bool(calls) and all(terminal(one) in _CLASSES for one in calls)
@@ -167,7 +168,7 @@ def _difference(event: Event) -> tuple[ast.expr, ast.expr] | None:
     return None
 
 
-def _operand(file: SourceFile, call: ast.Call) -> ast.expr | None:
+def _operand(file: kit.SourceFile, call: ast.Call) -> ast.expr | None:
     """What a method is called on, or a function, of torch or Python's own, is given."""
     on = receiver(call)
     return on if on is not None and file.dotted(on) != "torch" else next(iter(call.args), None)
@@ -184,7 +185,7 @@ def _value_of(name: str, event: Event) -> ast.expr | None:
     return value_for(bound[-1].node, target) if target is not None else None
 
 
-def _learned(file: SourceFile, event: Event, left: ast.expr, right: ast.expr) -> bool:
+def _learned(file: kit.SourceFile, event: Event, left: ast.expr, right: ast.expr) -> bool:
     """Whether one side is what a model gave, so that the result is a loss and not a table that somebody wants."""
     return any(
         "output" in file.roles.of(one, event.unit) or file.gradients.carries(one, event) == "yes"
@@ -197,6 +198,6 @@ def _written(shape: Shape) -> str:
     return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
 
-def _squeezed(file: SourceFile, node: ast.expr) -> list[Edit]:
+def _squeezed(file: kit.SourceFile, node: ast.expr) -> list[kit.Edit]:
     plain = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
     return [edits.replace(file, node, f"{file.segment(node)}.squeeze(-1)")] if plain else []

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.autocast import AutocastRegion
-from torchvet.recording.records.memory import AutocastPeak
-from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording, Recording, Related, Rule
-from torchvet.rules.shared.number_format import size
+from torchvet.recording import records
+from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording, Recording, Related, Rule, size
 
 _LOOKED_AT, _WARNING = 0.02, 0.10
 """Shares of the peak that autocast must add: to be reported, and to be a warning."""
@@ -23,13 +21,13 @@ class AutocastCopiesExceedSavings(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Windows whose peak would be lower without autocast, by the replay: the one in the middle."""
-        seen = sorted(rank.all(AutocastPeak), key=lambda r: r.peak - r.without)
+        seen = sorted(rank.all(records.memory.AutocastPeak), key=lambda r: r.peak - r.without)
         # The middle one, so that one odd window does not decide.
         typical = seen[len(seen) // 2] if len(seen) >= 2 else None
         if typical is not None and typical.copies and typical.peak - typical.without >= _LOOKED_AT * typical.peak:
             yield self._finding(rank, typical)
 
-    def _finding(self, rank: RankRecording, record: AutocastPeak) -> Finding:
+    def _finding(self, rank: RankRecording, record: records.memory.AutocastPeak) -> Finding:
         more = record.peak - record.without
         share = more / record.peak
         copied = record.place
@@ -51,5 +49,5 @@ class AutocastCopiesExceedSavings(Rule):
 
 def _region(rank: RankRecording) -> Place | None:
     """The line that opens the region, where one line does."""
-    enabled = {r.place: r for r in rank.all(AutocastRegion) if r.enabled}
+    enabled = {r.place: r for r in rank.all(records.autocast.AutocastRegion) if r.enabled}
     return next(iter(enabled)) if len(enabled) == 1 else None

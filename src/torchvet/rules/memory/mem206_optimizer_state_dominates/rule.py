@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.formatting import percent
-from torchvet.recording.records.dry import DryOptimizer, DryUpdate
-from torchvet.rules.kit import Finding, Findings, Iterator, Measured, Related
+from torchvet.rules.kit import Finding, Findings, Iterator, Measured, Related, count, percent, records
 from torchvet.rules.memory._dry import DryRule, Sized
-from torchvet.rules.shared.number_format import count
 from torchvet.rules.shared.number_format import size as in_bytes
 
 _SHARE, _FUSED = 0.25, 0.02
@@ -21,13 +18,13 @@ class OptimizerStateDominates(DryRule):
 
     def in_step(self, one: Sized) -> Findings:
         """The optimizer with most state, where all state is a quarter of the peak."""
-        optimizers = [o for o in one.rank.all(DryOptimizer) if o.bytes]
+        optimizers = [o for o in one.rank.all(records.dry.DryOptimizer) if o.bytes]
         held = sum(o.bytes for o in optimizers)
         # Of all optimizers together; the largest is the one to name.
         if held >= _SHARE * one.size.allocated:
             yield self._finding(one, max(optimizers, key=lambda o: o.bytes), held)
 
-    def _finding(self, one: Sized, most: DryOptimizer, held: int) -> Finding:
+    def _finding(self, one: Sized, most: records.dry.DryOptimizer, held: int) -> Finding:
         share = held / one.size.allocated
         each = f": {most.tensors} numbers of {most.itemsize} bytes for each" if most.tensors else ""
         return self.observed(
@@ -47,7 +44,7 @@ class OptimizerStateDominates(DryRule):
 def _measured(one: Sized) -> Iterator[Related]:
     """What was tried in a step of its own."""
     before = one.own_batch
-    for update in one.rank.all(DryUpdate):
+    for update in one.rank.all(records.dry.DryUpdate):
         if before is not None and before.allocated - update.allocated >= _FUSED * before.allocated:
             yield Related(
                 role="measured",
@@ -56,7 +53,7 @@ def _measured(one: Sized) -> Iterator[Related]:
             )
 
 
-def _alternatives(optimizer: DryOptimizer) -> Iterator[Related]:
+def _alternatives(optimizer: records.dry.DryOptimizer) -> Iterator[Related]:
     """Worked out from the elements that have state."""
     elements, tensors = optimizer.elements, optimizer.tensors
     if not tensors:

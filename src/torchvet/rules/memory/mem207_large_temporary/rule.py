@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.recording.records.base import SiteBytes, Window
-from torchvet.rules.kit import (
-    Edits,
-    Finding,
-    Findings,
-    Measured,
-    RankRecording,
-    Recording,
-    Rule,
-    SnapshotMemory,
-    SourceFile,
-)
+from torchvet.formatting import percent
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.rules.memory._temporaries import Pattern, patterns
 from torchvet.rules.memory.fixes.one_hot_rows import looked_up
 from torchvet.rules.shared.growth_rule import allocated as allocated_in_run
-from torchvet.rules.shared.number_format import percent
 from torchvet.rules.shared.number_format import size as in_bytes
 from torchvet.rules.shared.snapshot_rule import allocated, in_memory, named
 from torchvet.snapshots.categories import ACTIVATIONS, TEMPORARIES
@@ -35,18 +25,18 @@ _SMALL_PEAK = 256 << 20
 """Bytes below which a peak is no one's trouble, whatever it consists of; in a run, where more is known of it, half."""
 
 
-class LargeTemporary(Rule):
+class LargeTemporary(kit.Rule):
     """A few tensors that live for a moment make the peak."""
 
     severity = "warning"
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """The rows of a layer's weight looked up, where it is given one-hot rows."""
         return looked_up(file, finding)
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """What was written out by hand in the highest sampled step, on whichever device."""
-        window = max(rank.all(Window), key=lambda w: w.peak, default=None)
+        window = max(rank.all(records.base.Window), key=lambda w: w.peak, default=None)
         if window is None or window.peak < _SMALL_PEAK // 2:
             return
         for pattern in patterns(rank, recording, window):
@@ -54,7 +44,7 @@ class LargeTemporary(Rule):
             if pattern.bytes > _LINE * window.peak and _of_one(pattern.largest) >= _BLOCK / 4 * window.peak:
                 yield self._observed(rank, window, pattern)
 
-    def _observed(self, rank: RankRecording, window: Window, pattern: Pattern) -> Finding:
+    def _observed(self, rank: kit.RankRecording, window: records.base.Window, pattern: Pattern) -> kit.Finding:
         share, largest = pattern.bytes / window.peak, pattern.largest
         shape = " × ".join(f"{size:,}" for size in largest.site.shape)
         return self.observed(
@@ -66,17 +56,17 @@ class LargeTemporary(Rule):
             cause="written out in single operators, each result is kept for the backward pass",
             advice=pattern.instead,
             related=[allocated_in_run(s) for s in pattern.sites[:4]],
-            measured=Measured(bytes=pattern.bytes, peak_bytes=window.peak, share=share),
+            measured=kit.Measured(bytes=pattern.bytes, peak_bytes=window.peak, share=share),
         )
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
+    def in_snapshot(self, snapshot: kit.SnapshotMemory) -> kit.Findings:
         """The line that has most of the peak in temporaries or activations, a tenth of it in one block."""
         for memory in snapshot.devices:
             rows = [r for r in memory.peak.lines if r.category in (TEMPORARIES, ACTIVATIONS) and _large(memory, r)]
             if rows and memory.peak.bytes >= _SMALL_PEAK:
                 yield self._finding(memory, rows)
 
-    def _finding(self, memory: DeviceMemory, rows: list[Row]) -> Finding:
+    def _finding(self, memory: DeviceMemory, rows: list[Row]) -> kit.Finding:
         first, peak = rows[0], memory.peak.bytes
         share = first.bytes / peak
         largest = max(first.sizes)
@@ -91,7 +81,7 @@ class LargeTemporary(Rule):
             cause=f"{makes if first.operator else 'what is made there'} are few tensors, each of which is a large part "
             "of all that is in use",
             advice=_alternative(first, trains), related=[allocated(r) for r in rows[1:4]],
-            measured=Measured(bytes=first.bytes, peak_bytes=peak, share=share),
+            measured=kit.Measured(bytes=first.bytes, peak_bytes=peak, share=share),
         )  # fmt: skip
 
 
@@ -99,7 +89,7 @@ def _large(memory: DeviceMemory, row: Row) -> bool:
     return max(row.sizes, default=0) >= _BLOCK * memory.peak.bytes
 
 
-def _of_one(site: SiteBytes) -> int:
+def _of_one(site: records.base.SiteBytes) -> int:
     return site.bytes // site.storages
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 
-from torchvet.formatting import percent
-from torchvet.recording.records.dry import DryBatch, DrySearch
-from torchvet.rules.kit import Finding, Findings, Measured, Related
+from torchvet.rules.kit import Finding, Findings, Measured, Related, percent, records, size
 from torchvet.rules.memory._dry import DryRule, Sized
-from torchvet.rules.shared.number_format import size
 
 _WORTH = 2
 """How many times the program's batch the largest must be, for a finding where both fit."""
@@ -21,19 +18,19 @@ class AccumulationInsteadOfBatch(DryRule):
 
     def in_step(self, one: Sized) -> Findings:
         """The table, where the program's own batch does not fit or a much larger one would."""
-        own, steps = one.size.batch, [b for b in one.rank.all(DryBatch) if b.batch]
+        own, steps = one.size.batch, [b for b in one.rank.all(records.dry.DryBatch) if b.batch]
         if not own or len(steps) < 2:
             return
         largest = max((b.batch for b in steps if b.fits(one.size)), default=0)
         if one.size.ran_out or largest >= _WORTH * own:
             yield self._finding(one, steps, largest)
 
-    def _finding(self, one: Sized, steps: list[DryBatch], largest: int) -> Finding:
+    def _finding(self, one: Sized, steps: list[records.dry.DryBatch], largest: int) -> Finding:
         own = one.size.batch
         # The program's own batch is always among those tried.
         at = next(b for b in steps if b.batch == own)
         best = next((b for b in steps if b.batch == largest and b.fits(one.size)), None)
-        ended = one.rank.last(DrySearch) is not None
+        ended = one.rank.last(records.dry.DrySearch) is not None
         found = "the largest found to fit is" if ended else "the search ended early; the largest tried that fits is"
         fits = f"{found} {largest:,}, which reserves {size(best.reserved)}" if best else "no batch that was tried fits"
         return self.observed(
@@ -42,7 +39,7 @@ class AccumulationInsteadOfBatch(DryRule):
             place=None,
             message=f"a step with a batch of {own:,} reserves {size(at.reserved)}, "
             f"{percent(at.reserved / one.size.room)} of the card's {size(one.size.room)}; {fits}",
-            cause=_law(one, steps),
+            cause=_law(steps),
             advice=_advice(own, largest, one.size.ran_out),
             related=[_row(b, one) for b in sorted(steps, key=lambda b: b.batch)],
             measured=Measured(bytes=at.reserved, peak_bytes=at.allocated, share=at.reserved / one.size.room),
@@ -50,7 +47,7 @@ class AccumulationInsteadOfBatch(DryRule):
         )
 
 
-def _law(one: Sized, steps: list[DryBatch]) -> str:
+def _law(steps: list[records.dry.DryBatch]) -> str:
     """The straight line through the steps furthest apart that were not cut short."""
     # A step that ran out has the card's size for its peak.
     points = sorted((b.batch, b.allocated) for b in steps if not b.ran_out)
@@ -74,7 +71,7 @@ def _advice(own: int, largest: int, over: bool) -> str:
     )
 
 
-def _row(step: DryBatch, one: Sized) -> Related:
+def _row(step: records.dry.DryBatch, one: Sized) -> Related:
     verdict = "fits" if step.fits(one.size) else "does not fit"
     return Related(
         role=f"batch {step.batch:,}",

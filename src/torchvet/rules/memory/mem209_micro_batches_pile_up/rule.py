@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.memory import Pile
-from torchvet.recording.records.training import SummedLosses
-from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Findings, Growth, Measured, RankRecording, Recording, Rule
-from torchvet.rules.shared.growth_rule import holder_of
-from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.peaks import peak_of
+from torchvet.recording import records
+from torchvet.rules.kit import Finding, Findings, Growth, Measured, RankRecording, Recording, Rule, grading, size
+from torchvet.rules.shared import growth_rule, peaks
 
 _MANY = 3
 """Losses from which on they are micro-batches: two are often a pair that belongs together, as of a discriminator."""
@@ -29,21 +25,21 @@ class MicroBatchesPileUp(Rule):
         """Sums of losses that could have gone backward one by one, and what each of several calls leaves behind."""
         from torchvet.analysis.growth import growth_by_pass
 
-        peak = peak_of(rank)
-        for record in rank.latest(SummedLosses):
+        peak = peaks.peak_of(rank)
+        for record in rank.latest(records.training.SummedLosses):
             # One at a time, only one graph is alive: at worst the largest.
             saving = record.saved - record.largest
             # Without a peak no share can be told.
             if record.parts >= _MANY and peak and saving >= _WORTH_A_LINE * peak:
                 yield self._finding(rank, record, saving, peak)
-        pile = rank.last(Pile)
+        pile = rank.last(records.memory.Pile)
         kept = next(iter(growth_by_pass(rank, "training")), None) if pile is not None else None
         # What is kept without a graph may be what the step is for: its predictions, for a metric.
         # The name must account for half of what piles up: else it is another's.
         if pile is not None and kept is not None and peak and 2 * kept.bytes_per_step >= pile.per_call:
             yield self._left_behind(recording, rank, pile, kept, peak)
 
-    def _finding(self, rank: RankRecording, record: SummedLosses, saving: int, peak: int) -> Finding:
+    def _finding(self, rank: RankRecording, record: records.training.SummedLosses, saving: int, peak: int) -> Finding:
         share = min(1.0, saving / peak)
         grave = saving >= _WORTH_A_WARNING and record.parts >= _SURE
         return self.observed(
@@ -58,7 +54,9 @@ class MicroBatchesPileUp(Rule):
             measured=Measured(bytes=saving, peak_bytes=peak, share=share),
         )
 
-    def _left_behind(self, recording: Recording, rank: RankRecording, pile: Pile, kept: Growth, peak: int) -> Finding:
+    def _left_behind(
+        self, recording: Recording, rank: RankRecording, pile: records.memory.Pile, kept: Growth, peak: int
+    ) -> Finding:
         """Each micro-batch goes backward by itself, and a name keeps what its graph still owns."""
         share, name = min(1.0, pile.bytes / peak), kept.holding.name
         stores = recording.index.stores(*kept.holding.where)
@@ -72,6 +70,6 @@ class MicroBatchesPileUp(Rule):
             "that it began at, with their gradients",
             advice=f"let {name} take numbers (`.item()`) or detached tensors",
             related=[self.beside("backward", "the step's backward calls", pile.place)],
-            holder=holder_of(kept),
+            holder=growth_rule.holder_of(kept),
             measured=Measured(bytes=pile.bytes, peak_bytes=peak, share=share),
         )

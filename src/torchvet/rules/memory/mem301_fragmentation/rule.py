@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.allocator import Settings
-from torchvet.rules.kit import Finding, Findings, Measured, Related, Rule, Severity, SnapshotMemory
-from torchvet.rules.shared.number_format import size
+from torchvet.rules.kit import Finding, Findings, Measured, Related, Rule, Severity, SnapshotMemory, size
 from torchvet.rules.shared.snapshot_rule import in_memory, location_of, named
 from torchvet.snapshots.replaying import replay
 

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.finding import Edit, Finding, Measured
-from torchvet.recording.records.memory import CacheEmptied
-from torchvet.rules.kit import (
-    Edits,
-    Findings,
-    RankRecording,
-    Recording,
-    Rule,
-    SnapshotMemory,
-    SourceFile,
-    Step,
-    calls_at,
-)
+from torchvet.formatting import size
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.rules.memory.mem114_loader_remembers_batches.rule import loader_in
-from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import in_memory
 from torchvet.source.model import Event, Loop, Unit, edits, name_set, receiver, terminal, walk
 
@@ -34,7 +23,7 @@ _FEWEST, _AGAIN = 6, 0.5
 asked for again for a warning."""
 
 
-class EmptyCacheInLoop(Rule):
+class EmptyCacheInLoop(kit.Rule):
     """empty_cache() in every step gives memory back that the next step asks for again."""
 
     severity = "warning"
@@ -42,21 +31,21 @@ class EmptyCacheInLoop(Rule):
     found_with = ("run", "--simulate-gpu", "24GiB")
     needs_at_work = "a device"
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """The call taken out, `pass` in its place where it stands alone."""
-        for event, _ in calls_at(file, finding, "empty_cache"):
+        for event, _ in kit.calls_at(file, finding, "empty_cache"):
             if isinstance(event.parent, ast.Expr):
                 return _without(file, event) or [edits.replace(file, event.statement, "pass")]
         return ()
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Lines that give memory back in most steps; a warning where it is asked for again."""
-        for record in rank.latest(CacheEmptied):
+        for record in rank.latest(records.memory.CacheEmptied):
             # Calls outside of steps are not counted.
             if record.of_steps >= _FEWEST and record.steps >= _MOST_STEPS * record.of_steps:
                 yield self._observed(rank, record)
 
-    def _observed(self, rank: RankRecording, record: CacheEmptied) -> Finding:
+    def _observed(self, rank: kit.RankRecording, record: records.memory.CacheEmptied) -> kit.Finding:
         # The call may serve another program on the device: memory that is not asked for again is no waste.
         useless = record.again >= _AGAIN * record.given and record.given > 0
         each = record.calls / max(1, record.steps)
@@ -74,10 +63,10 @@ class EmptyCacheInLoop(Rule):
             "for the same memory",
             advice="take the call out of the loop; against fragmentation set "
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-            measured=Measured(bytes=record.given, steps=record.of_steps),
+            measured=kit.Measured(bytes=record.given, steps=record.of_steps),
         )
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
+    def in_snapshot(self, snapshot: kit.SnapshotMemory) -> kit.Findings:
         """Segments given back in most steps by empty_cache(), and taken from the driver again."""
         from torchvet.snapshots.empty_cache_events import given_back
 
@@ -93,10 +82,10 @@ class EmptyCacheInLoop(Rule):
                     f"are given back to the driver in {given.share:.0%} of the steps and asked for again",
                     cause="`empty_cache()` frees no tensor, only cached segments, and waits for the device",
                     advice="take the call out of the loop",
-                    measured=Measured(bytes=given.bytes, steps=given.steps),
+                    measured=kit.Measured(bytes=given.bytes, steps=given.steps),
                 )
 
-    def in_file(self, file: SourceFile) -> Findings:
+    def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """A call that every training step makes, under no condition but that there is a device."""
         for event in file.calls("empty_cache"):
             # Under `if step % 100 == 0` it is rare on purpose.
@@ -108,7 +97,7 @@ class EmptyCacheInLoop(Rule):
             if training or (event.loop is not None and _each_batch(file, event.loop, event)):
                 yield self._suspected(file, event, training)
 
-    def _suspected(self, file: SourceFile, event: Event, training: bool) -> Finding:
+    def _suspected(self, file: kit.SourceFile, event: Event, training: bool) -> kit.Finding:
         call = file.segment(event.node)
         return self.suspect(
             file,
@@ -122,7 +111,7 @@ class EmptyCacheInLoop(Rule):
         )
 
 
-def _unconditional(file: SourceFile, event: Event) -> bool:
+def _unconditional(file: kit.SourceFile, event: Event) -> bool:
     """Whether nothing but the kind of device decides that it runs; an `except` is a condition, so is a lambda."""
     if event.context.deferred:
         return False
@@ -132,7 +121,7 @@ def _unconditional(file: SourceFile, event: Event) -> bool:
     return all(isinstance(b, ast.If) and arm == 0 and _asks_for_device(file.segment(b.test)) for b, arm in within)
 
 
-def _is_between_models(file: SourceFile, event: Event) -> bool:
+def _is_between_models(file: kit.SourceFile, event: Event) -> bool:
     """Whether it stands where something ends: in a `finally`, or in a loop each turn of which makes a model of its own,
     for another configuration."""
     if event.loop is None:
@@ -143,7 +132,7 @@ def _is_between_models(file: SourceFile, event: Event) -> bool:
     return any(_makes_model(file, e) for e in event.unit.events if e.inside(event.loop))
 
 
-def _makes_model(file: SourceFile, event: Event) -> bool:
+def _makes_model(file: kit.SourceFile, event: Event) -> bool:
     """Whether a name is bound to a module that is made there, moved at once or not."""
     value = event.node.value if isinstance(event.node, ast.Assign) else None
     made = file.roles.of(value, event.unit)
@@ -160,7 +149,7 @@ def _asks_for_device(test: str) -> bool:
     return asks and "%" not in test and " and " not in test
 
 
-def _each_step(file: SourceFile, event: Event) -> bool:
+def _each_step(file: kit.SourceFile, event: Event) -> bool:
     """Whether a training step runs it: in the step's own loop, or in a function that the step consists of."""
     if event.unit.owner is not None and event.unit.name in _PER_BATCH and event.loop is None:
         return bool(file.roles.of_class(event.unit.owner) & {"lightning", "hooked"})
@@ -177,7 +166,7 @@ def _each_step(file: SourceFile, event: Event) -> bool:
     return False
 
 
-def _helps_each_step(file: SourceFile, event: Event, depth: int = 0) -> bool:
+def _helps_each_step(file: kit.SourceFile, event: Event, depth: int = 0) -> bool:
     """Whether it stands in a function that does no training itself and that each training step calls."""
     unit = event.unit
     # With effects of its own it is a part of the step: asked above.
@@ -189,17 +178,17 @@ def _helps_each_step(file: SourceFile, event: Event, depth: int = 0) -> bool:
     )
 
 
-def _loops_below(step: Step) -> bool:
+def _loops_below(step: kit.Step) -> bool:
     """Whether every backward of the step stands in a loop of a function that the step calls."""
     return all(e.event.unit is not step.unit and e.event.loop is not None for e in step.of("backward"))
 
 
-def _goes_through(step: Step, unit: Unit) -> bool:
+def _goes_through(step: kit.Step, unit: Unit) -> bool:
     """Whether the step calls a function that goes backward itself."""
     return any(e.event.unit is unit and e.event.loop is None for e in step.of("backward"))
 
 
-def _each_batch(file: SourceFile, loop: Loop, event: Event) -> bool:
+def _each_batch(file: kit.SourceFile, loop: Loop, event: Event) -> bool:
     """Whether a loop that trains nothing goes over batches, or runs a model in each turn."""
     if _over_loader(file, loop, event):
         return True
@@ -209,13 +198,13 @@ def _each_batch(file: SourceFile, loop: Loop, event: Event) -> bool:
     return any(file.gradients.forwards.runs_module(e.call, event.unit) or _generates(file, e) for e in runs)
 
 
-def _generates(file: SourceFile, event: Event) -> bool:
+def _generates(file: kit.SourceFile, event: Event) -> bool:
     """`model.generate(...)` of a pretrained model, or what is named like one."""
     on = receiver(event.call)
     return terminal(event.node) == "generate" and on is not None and file.roles.is_a("module", on, event.unit)
 
 
-def _over_loader(file: SourceFile, loop: Loop, event: Event) -> bool:
+def _over_loader(file: kit.SourceFile, loop: Loop, event: Event) -> bool:
     """Whether a loop goes over the batches of a loader and holds no loop of a training step."""
     node = loop.node
     if not isinstance(node, (ast.For, ast.AsyncFor)) or loop.comprehension:
@@ -224,7 +213,7 @@ def _over_loader(file: SourceFile, loop: Loop, event: Event) -> bool:
     return not inner and loader_in(file, node.iter, event.unit) is not None
 
 
-def _without(file: SourceFile, event: Event) -> list[Edit]:
+def _without(file: kit.SourceFile, event: Event) -> list[kit.Edit]:
     """The call's line taken out, where other statements stay beside it in its block."""
     statement = event.statement
     block = _block_of(event)
@@ -232,7 +221,7 @@ def _without(file: SourceFile, event: Event) -> list[Edit]:
         return []
     first, last = statement.lineno, statement.end_lineno or statement.lineno
     start, end = (first - 1, len(file.lines[first - 2]) + 1), (last, len(file.lines[last - 1]) + 1)
-    return [Edit(path=file.path, start=start, end=end, text="")]
+    return [kit.Edit(path=file.path, start=start, end=end, text="")]
 
 
 def _block_of(event: Event) -> list[ast.stmt]:

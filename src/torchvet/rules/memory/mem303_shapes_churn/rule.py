@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Findings, Measured, Rule, SnapshotMemory
-from torchvet.rules.shared.number_format import size
+from torchvet.rules.kit import Findings, Measured, Rule, SnapshotMemory, size
 from torchvet.rules.shared.snapshot_rule import in_memory, named
 from torchvet.snapshots.shapes import churn_of
 

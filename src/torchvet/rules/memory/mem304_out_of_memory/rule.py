@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import limit
-from torchvet.rules.kit import Finding, Findings, Measured, Related, Rule, SnapshotMemory
-from torchvet.rules.shared.number_format import percent, size
+from torchvet.rules.kit import Finding, Findings, Measured, Related, Rule, SnapshotMemory, percent, size
 from torchvet.rules.shared.snapshot_rule import allocated, in_memory, named
 from torchvet.snapshots.categories import GRADIENTS, STATE
 

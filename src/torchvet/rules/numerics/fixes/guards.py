@@ -6,18 +6,7 @@ import ast
 import re
 
 from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, about, events_at
-from torchvet.source.model import (
-    Event,
-    edits,
-    is_call,
-    name_set,
-    operand,
-    receiver,
-    root_of,
-    terminal,
-    under_methods,
-    walk,
-)
+from torchvet.source import model
 
 _WITHIN = "clamp(-1 + 1e-6, 1 - 1e-6)"
 _BEFORE = {
@@ -31,12 +20,12 @@ _SPREADS = ("std", "var", "std_mean", "var_mean")
 _DIVISORS = dict.fromkeys(("norm", "std", "vector_norm"), "clamp(min=1e-12)")
 """What is never negative and is divided by."""
 _COUNTS = re.compile(r"mask|valid|weight|count|keep|present|visible|active|select|attend")
-_SAME = name_set(
+_SAME = model.name_set(
     "to float double half bfloat16 int long bool type type_as view unsqueeze squeeze detach reshape expand eq ne gt ge "
     "lt le"
 )
 """What leaves a mask one, or makes one."""
-_DIVIDES = name_set("div divide reciprocal")
+_DIVIDES = model.name_set("div divide reciprocal")
 _NEGATIVE = ("log-of-negative", "root-of-negative")
 """What no small amount brings back into the operator's domain."""
 
@@ -52,27 +41,27 @@ def guarded(file: SourceFile, finding: Finding) -> Sequence[Edit]:
 def _of_operator(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     seen = about(finding)
     calls = [e.call for e in events_at(file, finding) if isinstance(e.node, ast.Call)]
-    wanted = [one for one in calls if terminal(one) in _BEFORE and terminal(one) in seen.operands]
+    wanted = [one for one in calls if model.terminal(one) in _BEFORE and model.terminal(one) in seen.operands]
     if not wanted and not _DIVIDES.isdisjoint(seen.operands):
-        wanted = [one for one in calls if is_call(one, "sqrt", *_DIVISORS)]
+        wanted = [one for one in calls if model.is_call(one, "sqrt", *_DIVISORS)]
     if not wanted and seen.variant == "zero-by-zero":
         return _counted(file, finding)
     if len(wanted) != 1:
         return ()
-    name = terminal(wanted[0])
+    name = model.terminal(wanted[0])
     return _after(file, wanted[0], _DIVISORS[name]) if name in _DIVISORS else _before(file, wanted[0], _BEFORE[name])
 
 
 def _of_one(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     """`x.std(correction=min(1, x.numel() - 1))`, which is 0 for a single sample, and what it was for more."""
-    calls = [e.call for e in events_at(file, finding) if is_call(e.node, *_SPREADS)]
-    calls = [one for one in calls if terminal(one) in about(finding).operands]
-    of = receiver(calls[0]) if len(calls) == 1 else None
+    calls = [e.call for e in events_at(file, finding) if model.is_call(e.node, *_SPREADS)]
+    calls = [one for one in calls if model.terminal(one) in about(finding).operands]
+    of = model.receiver(calls[0]) if len(calls) == 1 else None
     number = _number_of_samples(file, calls[0]) if of is not None else ""
     # It is written twice: a call would run twice.
-    if of is None or not number or not root_of(of) or file.dotted(of).startswith("torch"):
+    if of is None or not number or not model.root_of(of) or file.dotted(of).startswith("torch"):
         return ()
-    return edits.with_argument(file, calls[0], f"correction=min(1, {edits.operand(file, of)}.{number} - 1)")
+    return model.edits.with_argument(file, calls[0], f"correction=min(1, {model.edits.operand(file, of)}.{number} - 1)")
 
 
 def _number_of_samples(file: SourceFile, call: ast.Call) -> str:
@@ -93,14 +82,16 @@ def _counted(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     """`total / mask.sum(1)`, by itself or by a name that is nothing else: what was selected may be nothing."""
     events = events_at(file, finding)
     whole = {id(e.statement): e.statement for e in events}.values()
-    divisions = {id(n): n for s in whole for n in walk(s) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)}
+    divisions = {
+        id(n): n for s in whole for n in model.walk(s) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)
+    }
     divisors = [n.right for n in divisions.values()]
     if len(divisors) != 1 or not _is_count(file, _meant(divisors[0], events[0])):
         return ()
     return _after(file, divisors[0], "clamp(min=1e-6)")
 
 
-def _meant(node: ast.expr, event: Event) -> ast.expr | None:
+def _meant(node: ast.expr, event: model.Event) -> ast.expr | None:
     """What a name stands for where it is bound once, by itself."""
     if not isinstance(node, ast.Name):
         return node
@@ -112,24 +103,24 @@ def _meant(node: ast.expr, event: Event) -> ast.expr | None:
 
 def _is_count(file: SourceFile, node: ast.expr | None) -> bool:
     """Whether a call adds up a mask, which is never negative, and gives a tensor."""
-    node = under_methods(node, _SAME)
-    of = under_methods(operand(file, node), _SAME) if is_call(node, "sum", "count_nonzero") else None
-    return isinstance(of, ast.Compare) or (of is not None and bool(_COUNTS.search(terminal(of).lower())))
+    node = model.under_methods(node, _SAME)
+    of = model.under_methods(model.operand(file, node), _SAME) if model.is_call(node, "sum", "count_nonzero") else None
+    return isinstance(of, ast.Compare) or (of is not None and bool(_COUNTS.search(model.terminal(of).lower())))
 
 
 def _after(file: SourceFile, call: ast.expr, method: str) -> Sequence[Edit]:
-    return [edits.insert(file, edits.end_of(file, call), f".{method}")]
+    return [model.edits.insert(file, model.edits.end_of(file, call), f".{method}")]
 
 
 def _before(file: SourceFile, call: ast.Call, method: str) -> Sequence[Edit]:
     """`x.sqrt()` and `torch.sqrt(x)`, the operand by way of a method."""
     if file.dotted(call.func).startswith("torch."):
         given = call.args[0] if len(call.args) == 1 and not call.keywords else None
-        plain = given is not None and edits.on_one_line(given) and not isinstance(given, ast.Starred)
-        return [edits.called_on(file, given, method)] if plain and given is not None else ()
-    if receiver(call) is None:
+        plain = given is not None and model.edits.on_one_line(given) and not isinstance(given, ast.Starred)
+        return [model.edits.called_on(file, given, method)] if plain and given is not None else ()
+    if model.receiver(call) is None:
         return ()
-    line, column = edits.end_of(file, call.func)
-    start = column - len(f".{terminal(call)}")
-    dotted = file.lines[line - 1][start - 1 : column - 1] == f".{terminal(call)}"
-    return [edits.insert(file, (line, start), f".{method}")] if dotted else ()
+    line, column = model.edits.end_of(file, call.func)
+    start = column - len(f".{model.terminal(call)}")
+    dotted = file.lines[line - 1][start - 1 : column - 1] == f".{model.terminal(call)}"
+    return [model.edits.insert(file, (line, start), f".{method}")] if dotted else ()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, events_at
-from torchvet.source.model import Event, argument, edits, is_call, operand, receiver, root_of, under_methods
-from torchvet.source.model.steps import text_of
+from torchvet.source.model import Event, argument, edits, is_call, operand, receiver, root_of, steps, under_methods
 
 _FILLS = ("masked_fill", "masked_fill_")
 _INFINITE = ("math.inf", "torch.inf", "numpy.inf")
@@ -20,7 +19,7 @@ def filled_finitely(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     if scores is None or not knows_finfo(file):
         return ()
     fills = [e for name in _FILLS for e in found[0].unit.calls.get(name, ()) if e.index < found[0].index]
-    values = [argument(e.call, "value", 1) for e in fills if text_of(receiver(e.call)) == scores]
+    values = [argument(e.call, "value", 1) for e in fills if steps.text_of(receiver(e.call)) == scores]
     lowest = f"torch.finfo({scores}.dtype).min"
     return [edits.replace(file, one, lowest) for one in values if one is not None and _is_minus_infinity(file, one)]
 
@@ -33,7 +32,7 @@ def knows_finfo(file: SourceFile) -> bool:
 def _scores(file: SourceFile, event: Event) -> str | None:
     """What a softmax is over, as a chain of names; where it is filled right there, what is filled."""
     node = under_methods(operand(file, event.call), _FILLS)
-    return text_of(node) if root_of(node) else None
+    return steps.text_of(node) if root_of(node) else None
 
 
 def _is_minus_infinity(file: SourceFile, node: ast.expr) -> bool:

@@ -52,7 +52,7 @@ def chosen_first(file: SourceFile, event: Event, found: Sequence[Hidden]) -> lis
         about, _ = _terms.meaning(one.argument, one.at)
         if _terms.operand_of(file, about, *_AS_SINGULAR) is not None:
             return []  # `angle = torch.sqrt(squares)`: its own gradient would still be 0 times infinity
-        if one.value is not one.branch and not _is_for_this(file, event, one, condition):
+        if one.value is not one.branch and not _is_for_this(event, one, condition):
             return []
         choose, asked, name = (file.segment(n) for n in (event.call.func, condition, one.argument))
         other = _STANDS_IN.get(terminal(one.whole), "1.0") if isinstance(one.whole, ast.Call) else "1.0"
@@ -91,7 +91,7 @@ def _reaches(node: ast.expr, whole: ast.expr) -> bool:
     return False
 
 
-def _is_for_this(file: SourceFile, event: Event, one: Hidden, condition: ast.expr) -> bool:
+def _is_for_this(event: Event, one: Hidden, condition: ast.expr) -> bool:
     """Whether a name that a branch reads is bound for this choice alone, by a line at which the condition is known."""
     unit, name = event.unit, terminal(one.branch)
     reads = [n for n in walk(unit.node) if is_name(n, name)]

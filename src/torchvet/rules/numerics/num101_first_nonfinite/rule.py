@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
+from torchvet.recording import records
 from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Related, Rule, Severity, SourceFile
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics._data_origins import Origin, origin_of
@@ -38,9 +38,9 @@ class FirstNonfinite(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """The failures that a replay has looked into, one for each place and reason."""
-        totals = rank.last(NonFiniteTotals) or NonFiniteTotals(tick=rank.ticks)
+        totals = rank.last(records.nonfinite.NonFiniteTotals) or records.nonfinite.NonFiniteTotals(tick=rank.ticks)
         seen = set()
-        for record in say.settled(rank.all(NonFinite)):
+        for record in say.settled(rank.all(records.nonfinite.NonFinite)):
             key = (record.place, record.reason, record.operator)
             if key not in seen:
                 seen.add(key)
@@ -49,7 +49,13 @@ class FirstNonfinite(Rule):
                     origin.related += divided_by(recording)
                 yield self._finding(rank, record, totals, origin)
 
-    def _finding(self, rank: RankRecording, record: NonFinite, totals: NonFiniteTotals, origin: Origin) -> Finding:
+    def _finding(
+        self,
+        rank: RankRecording,
+        record: records.nonfinite.NonFinite,
+        totals: records.nonfinite.NonFiniteTotals,
+        origin: Origin,
+    ) -> Finding:
         return self.observed(
             rank,
             severity=severity_of(record, totals, rank.ticks),
@@ -63,19 +69,19 @@ class FirstNonfinite(Rule):
         )
 
 
-def _left_out(record: NonFinite, totals: NonFiniteTotals) -> str:
+def _left_out(record: records.nonfinite.NonFinite, totals: records.nonfinite.NonFiniteTotals) -> str:
     """How many batches went like this one."""
     if record.symptom != "skipped" or totals.skipping < _HABIT:
         return ""
     return f"; {totals.skipping:,} batches since then went without a backward pass"
 
 
-def _happened(record: NonFinite) -> int:
+def _happened(record: records.nonfinite.NonFinite) -> int:
     """The step in which it went wrong: a parameter's that a step found bad was an earlier one, if that is known."""
     return record.since if record.reason == "bad-parameter" and record.since is not None else record.tick
 
 
-def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Severity:
+def severity_of(record: records.nonfinite.NonFinite, totals: records.nonfinite.NonFiniteTotals, ticks: int) -> Severity:
     """An error where weights are lost for good, a warning where the run ended before it recovered or a loss is not
     finite again and again: whatever averages it, or keeps the best of it, is lost, and what a scaler leaves out then no
     scale would have saved. Else information."""
@@ -94,7 +100,7 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
     return "warning" if ended or habit else "info"
 
 
-def _of_evaluation(record: NonFinite, totals: NonFiniteTotals) -> Severity:
+def _of_evaluation(record: records.nonfinite.NonFinite, totals: records.nonfinite.NonFiniteTotals) -> Severity:
     """Numbers of evaluation are heard of in sampled steps only, and an average of many is lost by one. Where no look
     showed the operation, it may be the rate of nothing."""
     if record.symptom == "output":
@@ -104,7 +110,7 @@ def _of_evaluation(record: NonFinite, totals: NonFiniteTotals) -> Severity:
     return "warning" if record.found == "operator" and many else "info"
 
 
-def _of_left_out(totals: NonFiniteTotals, ticks: int) -> Severity:
+def _of_left_out(totals: records.nonfinite.NonFiniteTotals, ticks: int) -> Severity:
     """A program that goes on without a loss may never step."""
     if totals.skipping >= max(_HABIT, totals.checked):
         return "error"  # of most batches no step comes
@@ -112,7 +118,9 @@ def _of_left_out(totals: NonFiniteTotals, ticks: int) -> Severity:
     return "warning" if totals.left_out > 1 or _is_habit(totals.skipping, ticks) else "info"
 
 
-def _of_scaled(record: NonFinite, totals: NonFiniteTotals, ticks: int, habit: bool) -> Severity:
+def _of_scaled(
+    record: records.nonfinite.NonFinite, totals: records.nonfinite.NonFiniteTotals, ticks: int, habit: bool
+) -> Severity:
     """A scaler leaves an overflowed step out and goes on with half the scale: that is how it works."""
     recovered = totals.last_bad is not None and totals.last_bad < ticks - 2
     lasting = _skips_for_good(record, totals) or (habit and record.symptom == "loss")
@@ -124,14 +132,14 @@ def _is_habit(count: int, of: int) -> bool:
     return count >= _HABIT and _OFTEN * count >= of
 
 
-def _skips_for_good(record: NonFinite, totals: NonFiniteTotals) -> bool:
+def _skips_for_good(record: records.nonfinite.NonFinite, totals: records.nonfinite.NonFiniteTotals) -> bool:
     """Whether a scaler skipped every step until the end for what no smaller scale prevents. Skips from the start
     on need not count as steps of the run (an optimizer that has yet to step may be waiting for an accumulation)."""
     of_the_scale = record.phase == "backward" and record.reason in ("overflow", "unknown")
     return totals.trailing > _CALIBRATING and not of_the_scale
 
 
-def message_of(record: NonFinite) -> str:
+def message_of(record: records.nonfinite.NonFinite) -> str:
     """What happened, in one line."""
     where = f"{_WHERE[record.symptom]} is not finite in {say.step(record)}"
     if record.found == "not-reproduced":
@@ -145,7 +153,7 @@ def message_of(record: NonFinite) -> str:
     return f"{where}: {say.operator(record)}{module} was the first to give {say.what(record)}"
 
 
-def related_of(record: NonFinite, totals: NonFiniteTotals) -> Iterator[Related]:
+def related_of(record: records.nonfinite.NonFinite, totals: records.nonfinite.NonFiniteTotals) -> Iterator[Related]:
     """What else is known: the weights' fate, other dtypes, autocast, how exact the replay was."""
     if record.inner is not None:
         yield Related(role="within", message=record.inner.function, path=record.inner.path, line=record.inner.line)
@@ -157,7 +165,7 @@ def related_of(record: NonFinite, totals: NonFiniteTotals) -> Iterator[Related]:
             yield Related(role=role, message=message)
 
 
-def _remarks(record: NonFinite, totals: NonFiniteTotals) -> dict[str, str | None]:
+def _remarks(record: records.nonfinite.NonFinite, totals: records.nonfinite.NonFiniteTotals) -> dict[str, str | None]:
     """What else there is to say of a failure, by role; nothing or None where a role does not apply."""
     shown = record.found != "not-reproduced"
     policy = "" if record.device != "cpu" else "; the CPU's lists of operators are not CUDA's"

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from torchvet.analysis.forecast import INITIAL, LARGEST, forecast_of, headroom, underflow
 from torchvet.analysis.forecast_facts import label, power
-from torchvet.formatting import percent
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Severity
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Severity, percent, records
 from torchvet.rules.numerics._runs import NumberRule
 
 if TYPE_CHECKING:
     from torchvet.analysis.forecast import Forecast
-    from torchvet.recording.records.forecast import ForecastSite
 
 _NAMED = 3
 _WORTH_A_SCALER = 0.01
@@ -35,7 +33,7 @@ class HalfOverflowForecast(NumberRule):
             yield from self._gradients(rank, forecast)
 
     def _overflows(self, rank: RankRecording, forecast: Forecast) -> Iterator[Finding]:
-        lines: dict[object, list[ForecastSite]] = {}
+        lines: dict[object, list[records.forecast.ForecastSite]] = {}
         for site in forecast.overflowing:
             lines.setdefault(site.place or site.inner or label(site), []).append(site)
         for worst, *others in lines.values():
@@ -90,14 +88,14 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if 100 <= value < 1e7 else f"{value:.3g}"
 
 
-def _what(site: ForecastSite) -> str:
+def _what(site: records.forecast.ForecastSite) -> str:
     """What is too large: the result, or what goes in."""
     if site.casts and not site.overflows:
         return f"what goes in reaches {_number(site.operand)} and is cast to float16, which ends at {LARGEST:,.0f}"
     return f"its result reaches {_number(site.largest)}, float16 ends at {LARGEST:,.0f}"
 
 
-def _cause(site: ForecastSite) -> str:
+def _cause(site: records.forecast.ForecastSite) -> str:
     if site.fills:
         return f"`{site.operator}` writes a constant that float16 does not have: PyTorch refuses it with an error"
     if site.overflows:
@@ -106,7 +104,7 @@ def _cause(site: ForecastSite) -> str:
     return "autocast casts the operands of matrix products and convolutions to float16 before it computes"
 
 
-def _advice(site: ForecastSite, forecast: Forecast) -> str:
+def _advice(site: records.forecast.ForecastSite, forecast: Forecast) -> str:
     if site.fills:
         return "write `torch.finfo(x.dtype).min` instead of the constant"
     if site.casts and not site.overflows:

@@ -7,11 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.recording.records.numeric import VanishedConstant
-from torchvet.rules.kit import Edit, Finding, RankRecording, Recording, Severity, SourceFile, events_at
+from torchvet.rules.kit import Edit, Finding, RankRecording, Recording, Severity, SourceFile, events_at, records
 from torchvet.rules.numerics import _runs, _terms
-from torchvet.rules.numerics._runs import NumberRule
-from torchvet.rules.numerics._terms import LARGEST_ZERO
 from torchvet.rules.shared import half_precision
 from torchvet.source.model import Event, edits, is_call, keyword, walk
 
@@ -30,7 +27,7 @@ _ADVICE = "compute this line in float32 (`.float()`), or use an eps of 1e-4 or s
 _SENSITIVE = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal")
 
 
-class EpsVanishes(NumberRule):
+class EpsVanishes(_runs.NumberRule):
     """An eps that is 0 in float16 protects nothing."""
 
     severity = "warning"
@@ -45,12 +42,14 @@ class EpsVanishes(NumberRule):
         events = events_at(file, finding)
         nodes = {id(n): n for e in events for n in walk(e.statement) if isinstance(n, ast.Constant)}.values()
         line = finding.location.line if finding.location is not None else 0
-        written = [n for n in nodes if n.lineno == line and isinstance(n.value, float) and 0 < n.value <= LARGEST_ZERO]
+        written = [
+            n for n in nodes if n.lineno == line and isinstance(n.value, float) and 0 < n.value <= _terms.LARGEST_ZERO
+        ]
         return [edits.replace(file, one, "1e-4") for one in written]
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """A division by zero in float16 on a line with such an eps; and every such eps, with the zeros it met."""
-        constants = {record.place: record for record in _runs.by_place(rank, VanishedConstant)}
+        constants = {record.place: record for record in _runs.by_place(rank, records.numeric.VanishedConstant)}
         for failure in _runs.failures(rank, "division-by-zero", "zero-by-zero", "log-of-zero"):
             place = failure.record.place
             if place is not None and place in constants and _runs.half_operand(failure.record) is not None:
@@ -98,7 +97,7 @@ class EpsVanishes(NumberRule):
             guarded = _terms.operand_of(file, node, *_SENSITIVE)
         for tensor, eps in _with_eps(file, guarded):
             value = _terms.number(eps, event.unit)
-            vanishes = value is not None and 0 < value <= LARGEST_ZERO
+            vanishes = value is not None and 0 < value <= _terms.LARGEST_ZERO
             if vanishes and isinstance(node, ast.expr) and _is_half(tensor, event):
                 return tensor, node, file.segment(eps)
         return None
@@ -110,7 +109,7 @@ class EpsVanishes(NumberRule):
         eps = keyword(node, "eps")
         # `F.normalize` has an eps of 1e-12, which is 0 in half: a zero row gives infinite gradients.
         value = 1e-12 if eps is None else _terms.number(eps, event.unit)
-        vanishes = value is not None and value <= LARGEST_ZERO
+        vanishes = value is not None and value <= _terms.LARGEST_ZERO
         return (node.args[0], node, f"{value:g}") if vanishes and _is_half(node.args[0], event) else None
 
     def _finding(self, file: SourceFile, event: Event, tensor: ast.expr, whole: ast.expr, eps: str) -> Finding:

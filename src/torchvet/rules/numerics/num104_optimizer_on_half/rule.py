@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.numeric import EXACT, HalfOptimizer
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Severity, SourceFile
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Severity, SourceFile, records
 from torchvet.rules.numerics import _runs, _terms
-from torchvet.rules.numerics._runs import NumberRule
-from torchvet.rules.numerics._terms import LARGEST_ZERO
 from torchvet.rules.shared import half_precision
 from torchvet.source.model import Event, calls_in, keyword, name_set, receiver, terminal
 
@@ -23,7 +20,7 @@ _OF_MODELS = ("parameters", "named_parameters")
 _ADVICE = "keep the parameters in float32 and run the forward pass under torch.autocast"
 
 
-class OptimizerOnHalf(NumberRule):
+class OptimizerOnHalf(_runs.NumberRule):
     """An Adam-like optimizer works on half-precision parameters."""
 
     severity = "error"
@@ -33,23 +30,23 @@ class OptimizerOnHalf(NumberRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Steps that spoilt parameters, an eps that is 0, and updates that rounded away."""
-        for record in rank.latest(HalfOptimizer, "optimizer", "place"):
+        for record in rank.latest(records.numeric.HalfOptimizer, "optimizer", "place"):
             if record.spoilt:
                 yield self._spoilt(rank, record)
             elif record.looks >= _ENOUGH_LOOKS and record.updates:
                 yield from self._lost(rank, record)
 
-    def _spoilt(self, rank: RankRecording, record: HalfOptimizer) -> Finding:
+    def _spoilt(self, rank: RankRecording, record: records.numeric.HalfOptimizer) -> Finding:
         names = ", ".join(record.spoilt_names[:4])
         parameters = f"{record.spoilt} of {record.parameters} {record.dtype} parameters"
         made = f"step {record.spoilt_at} of {record.optimizer} made {parameters} NaN or infinite"
         message = f"{made}: {names}; they and their gradients were finite before"
         cause = f"what {record.optimizer} computes in {record.dtype} does not fit into it"
-        if record.eps is not None and record.dtype == "float16" and record.eps <= LARGEST_ZERO:
+        if record.eps is not None and record.dtype == "float16" and record.eps <= _terms.LARGEST_ZERO:
             cause = f"eps={record.eps:g} is 0 in float16, and a gradient that is 0, or whose square is, is divided by 0"
         return self.at(rank, record.place or record.step_place, message, cause, _ADVICE, "error", record.spoilt_at)
 
-    def _lost(self, rank: RankRecording, record: HalfOptimizer) -> Iterator[Finding]:
+    def _lost(self, rank: RankRecording, record: records.numeric.HalfOptimizer) -> Iterator[Finding]:
         lost = record.lost / record.updates
         if lost < 0.05:
             return
@@ -60,7 +57,7 @@ class OptimizerOnHalf(NumberRule):
         if record.stuck:
             still = f"{_runs.share(record.stuck, record.followed)} of the followed elements had not moved at all"
             message += f"; {still} from step {record.first} to step {record.last}"
-        part = 2 * EXACT[record.dtype]
+        part = 2 * records.numeric.EXACT[record.dtype]
         cause = (
             f"an update of less than half the distance to the next {record.dtype} number, about 1/{part} of the "
             "weight, changes nothing"
@@ -101,7 +98,7 @@ class OptimizerOnHalf(NumberRule):
         if eps is None:
             return True
         value = _terms.number(eps, event.unit)
-        return value is not None and value <= LARGEST_ZERO
+        return value is not None and value <= _terms.LARGEST_ZERO
 
     def _finding(self, file: SourceFile, event: Event, model: ast.expr, kind: str) -> Finding:
         name, dtype = file.segment(model), half_precision.NAMES[kind]

@@ -5,18 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
-from torchvet.recording.records.training import Outcome
-from torchvet.rules.kit import Edit, Finding, RankRecording, Recording, Severity, SourceFile, events_at
+from torchvet.rules.kit import Edit, Finding, RankRecording, Recording, Severity, SourceFile, events_at, records
 from torchvet.rules.numerics import _runs, _terms
-from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.masks import knows_finfo
 from torchvet.rules.shared import autocast_regions, half_precision
 from torchvet.source.model import Event, argument, edits, is_call, keyword, name_set, operand, receiver, terminal, walk
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.nonfinite import NonFinite
 
 _LARGEST = 65504.0
 _RAISED = re.compile(r"cannot be converted to type .*Half without overflow")
@@ -26,7 +21,7 @@ _SHAPING = name_set("view reshape transpose permute mul_ div_ mul div squeeze un
 _PRODUCTS = ("matmul", "bmm", "mm", "einsum", "baddbmm", "linear")
 
 
-class MaskConstantOverflows(NumberRule):
+class MaskConstantOverflows(_runs.NumberRule):
     """A mask constant, such as -1e9, that float16 cannot hold."""
 
     severity = "error"
@@ -53,7 +48,7 @@ class MaskConstantOverflows(NumberRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """A program that ended in such a fill, and a mask constant that a score pushed out of float16's range."""
-        outcome = rank.last(Outcome)
+        outcome = rank.last(records.training.Outcome)
         if outcome is not None and outcome.place is not None and _RAISED.search(outcome.error or ""):
             step = outcome.ticks + 1
             message = f"the program ended in its step {step}: a constant that float16, which ends at 65504, cannot hold"
@@ -150,7 +145,7 @@ class MaskConstantOverflows(NumberRule):
         return self.suspect(file, event, message, severity=severity, cause=cause, edits=made, advice=advice)
 
 
-def _times_mask(record: NonFinite) -> float:
+def _times_mask(record: records.nonfinite.NonFinite) -> float:
     """The constant beyond float16's range that a float16 tensor of zeros and ones was multiplied by; 0 for none."""
     tensors = [o for o in record.operands if o.dtype == "float16"]
     constant = max((o.largest for o in record.operands if o.dtype != "float16" and not o.shape), default=0.0)

@@ -6,14 +6,11 @@ import ast
 import math
 from collections.abc import Iterator, Sequence
 
-from torchvet.recording.records.numeric import EXACT, HalfSum
-from torchvet.rules.kit import Edit, Finding, Place, RankRecording, Recording, Severity, SourceFile, events_at
+from torchvet.rules.kit import Edit, Finding, Place, RankRecording, Recording, Severity, SourceFile, events_at, records
 from torchvet.rules.numerics import _runs, _terms
-from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.full_precision import only_numbers_come_out, started_float32
 from torchvet.rules.shared import half_precision
-from torchvet.source.model import Event, Loop, is_call, name_set, receiver, terminal, under_methods
-from torchvet.source.model.steps import text_of
+from torchvet.source.model import Event, Loop, is_call, name_set, receiver, steps, terminal, under_methods
 from torchvet.source.syntax import remainders
 
 _STARTS = name_set("zeros zeros_like tensor ones ones_like full new_zeros empty full_like as_tensor register_buffer")
@@ -25,7 +22,7 @@ _LASTS = 16
 """Looks without a fall from which on a sum is not set to zero every few steps."""
 
 
-class HalfAccumulation(NumberRule):
+class HalfAccumulation(_runs.NumberRule):
     """A sum, counter or running mean is kept in half precision."""
 
     severity = "warning"
@@ -45,7 +42,7 @@ class HalfAccumulation(NumberRule):
             elif record.elements and "lerp" not in record.operator:
                 yield self._will_stall(rank, record)
 
-    def _stalls(self, rank: RankRecording, record: HalfSum) -> Finding:
+    def _stalls(self, rank: RankRecording, record: records.numeric.HalfSum) -> Finding:
         value, addend, apart = (_runs.figure(v) for v in (record.value, record.addend, record.spacing))
         what = "a number" if not record.shape else f"a tensor of shape {record.shape}"
         stopped = 2 * record.stalled >= record.elements
@@ -57,10 +54,14 @@ class HalfAccumulation(NumberRule):
         carried = record.operator in ("add", "sub") and record.elements > 1
         return self._rounds(rank, record, f"{message}is added{since}", "info" if carried else "warning")
 
-    def _will_stall(self, rank: RankRecording, record: HalfSum) -> Finding:
+    def _will_stall(self, rank: RankRecording, record: records.numeric.HalfSum) -> Finding:
         """Not yet: a sum of like terms stands still after as many as the dtype has steps between powers of two."""
         # Adding 1 stands still at 2048 in float16 and at 256 in bfloat16.
-        most, value, addend = EXACT[record.dtype], _runs.figure(record.value), _runs.figure(record.addend)
+        most, value, addend = (
+            records.numeric.EXACT[record.dtype],
+            _runs.figure(record.value),
+            _runs.figure(record.addend),
+        )
         left = max(0.0, most - abs(record.value / record.addend)) if record.addend else most
         message = (
             f"what is added to here in {record.dtype} stands still once it is {most:,} times what is added: "
@@ -70,8 +71,10 @@ class HalfAccumulation(NumberRule):
         lasts = record.grows and record.looks >= _LASTS and record.operator.endswith("_")
         return self._rounds(rank, record, message, "warning" if lasts else "info")
 
-    def _rounds(self, rank: RankRecording, record: HalfSum, message: str, severity: Severity) -> Finding:
-        digits = EXACT[record.dtype].bit_length() - 1
+    def _rounds(
+        self, rank: RankRecording, record: records.numeric.HalfSum, message: str, severity: Severity
+    ) -> Finding:
+        digits = records.numeric.EXACT[record.dtype].bit_length() - 1
         cause = f"{record.dtype} has {digits} binary digits: the sum is rounded to them at each addition"
         return self.at(rank, record.place, message, cause, f"keep it {_ADVICE}", severity, record.tick)
 
@@ -98,7 +101,7 @@ class HalfAccumulation(NumberRule):
         return None
 
     def _finding(self, file: SourceFile, event: Event, target: ast.expr, dtype: str, turns: float | None) -> Finding:
-        name, most = file.segment(target), EXACT[dtype]
+        name, most = file.segment(target), records.numeric.EXACT[dtype]
         severity: Severity = "info" if turns is not None and not most < turns < math.inf else "warning"
         message = f"{name} adds up in {dtype}: it stalls where it is {most} times what is added"
         cause = f"next to {most} the numbers of {dtype} are 2 apart, so that adding 1 changes nothing"
@@ -107,10 +110,10 @@ class HalfAccumulation(NumberRule):
         return self.suspect(file, event, message, cause=cause, advice=advice, severity=severity, edits=made)
 
 
-def _most_by_place(rank: RankRecording) -> list[HalfSum]:
+def _most_by_place(rank: RankRecording) -> list[records.numeric.HalfSum]:
     """Of all tensors that one line adds to (the parameters of a model, say) the one of which most was looked at."""
-    last = {(r.place, r.shape): r for r in rank.all(HalfSum)}
-    most: dict[Place, HalfSum] = {}
+    last = {(r.place, r.shape): r for r in rank.all(records.numeric.HalfSum)}
+    most: dict[Place, records.numeric.HalfSum] = {}
     for record in last.values():
         before = most.get(record.place)
         if before is None or record.elements > before.elements:
@@ -177,7 +180,7 @@ def _resets(target: ast.expr, event: Event) -> Iterator[Event]:
     owner = event.unit.method_class() if isinstance(target, ast.Attribute) else None
     units = list(owner.methods.values()) if owner is not None else [event.unit]
     for call in (e for unit in units for name in ("zero_", "fill_") for e in unit.calls.get(name, ())):
-        if text_of(receiver(call.call)) == text_of(target):
+        if steps.text_of(receiver(call.call)) == steps.text_of(target):
             yield call
     for bound, value in owner.attributes.get(terminal(target), ()) if owner is not None else ():
         if value is not None and bound.unit in units and bound.unit.name != "__init__":

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchvet.recording.records.numeric import Poisoned
-from torchvet.recording.records.optimizers import OptimizerUse
-from torchvet.rules.kit import Finding, Holder, Measured, Place, RankRecording, Recording, Related, Rule
+from torchvet.rules.kit import Finding, Holder, Measured, Place, RankRecording, Recording, Related, Rule, records
 
 _WHAT = {
     "statistics": "running statistics",
@@ -40,10 +38,10 @@ class BatchnormPoisoned(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Tensors that last, and that were finite before."""
-        for record in rank.latest(Poisoned, "what", "owner"):
+        for record in rank.latest(records.numeric.Poisoned, "what", "owner"):
             yield self._finding(rank, record)
 
-    def _finding(self, rank: RankRecording, record: Poisoned) -> Finding:
+    def _finding(self, rank: RankRecording, record: records.numeric.Poisoned) -> Finding:
         # A running average that has taken in a NaN keeps it: weights are finite, and evaluation gives NaN.
         lasts = record.recovered is None
         return self.observed(
@@ -59,7 +57,7 @@ class BatchnormPoisoned(Rule):
         )
 
 
-def _message(record: Poisoned) -> str:
+def _message(record: records.numeric.Poisoned) -> str:
     known = list(dict.fromkeys(record.names))
     more = f" and {record.count - 3} more" if record.count > 3 and len(known) > 1 else ""
     names = ", ".join(known[:3]) + more
@@ -74,13 +72,13 @@ def _message(record: Poisoned) -> str:
     return f"{since}, although all weights are: {names}{after}; {harm}"
 
 
-def _place(rank: RankRecording, record: Poisoned) -> Place | None:
+def _place(rank: RankRecording, record: records.numeric.Poisoned) -> Place | None:
     """The forward call that wrote them, else the step."""
-    steps = [use.step_place for use in rank.all(OptimizerUse) if use.step_place is not None]
+    steps = [use.step_place for use in rank.all(records.optimizers.OptimizerUse) if use.step_place is not None]
     return record.call or record.place or record.step_place or (steps[-1] if steps else None)
 
 
-def _related(record: Poisoned) -> Iterator[Related]:
+def _related(record: records.numeric.Poisoned) -> Iterator[Related]:
     written = record.place if record.place != record.call else None
     for role, message, place in (
         ("skipped", "the skipped step", record.step_place),
@@ -90,7 +88,7 @@ def _related(record: Poisoned) -> Iterator[Related]:
             yield Related(role=role, message=message, path=place.path, line=place.line)
 
 
-def _cause(record: Poisoned) -> str:
+def _cause(record: records.numeric.Poisoned) -> str:
     values = " and ".join(f"{n:,} {w}" for n, w in ((record.nans, "NaN"), (record.infinities, "infinities")) if n)
     if record.what == "statistics":
         return f"the forward pass writes them before the step is judged, and they keep what they took in: {values}"

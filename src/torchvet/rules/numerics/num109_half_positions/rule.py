@@ -5,22 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from torchvet.recording.records.numeric import EXACT, PositionTable
+from torchvet.recording import records
 from torchvet.recording.records.numeric import HalfPositions as Seen
-from torchvet.rules.kit import (
-    About,
-    Edit,
-    Finding,
-    Location,
-    RankRecording,
-    Recording,
-    Severity,
-    SourceFile,
-    about,
-    events_at,
-)
+from torchvet.rules import kit
 from torchvet.rules.numerics import _runs, _terms
-from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.full_precision import made_float32, only_widened
 from torchvet.rules.shared import half_precision
 from torchvet.source.model import Event, Unit, is_call, keyword, name_set, receiver
@@ -35,7 +23,7 @@ _CONVERTED = "converted"
 """Positions that were counted in full precision and converted after that."""
 
 
-class HalfPositions(NumberRule):
+class HalfPositions(_runs.NumberRule):
     """Positions are counted in half precision, where many of them are the same number."""
 
     severity = "warning"
@@ -44,33 +32,37 @@ class HalfPositions(NumberRule):
     # The line may have run before the first sampled step: that a run is silent proves nothing.
     silence_clears = False
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> Sequence[kit.Edit]:
         """The one range on the line, or what converts it, in float32."""
-        calls = [e for e in events_at(file, finding) if isinstance(e.node, ast.Call)]
-        if about(finding).variant == _CONVERTED:
+        calls = [e for e in kit.events_at(file, finding) if isinstance(e.node, ast.Call)]
+        if kit.about(finding).variant == _CONVERTED:
             found = [e for e in calls if is_call(e.node, "half", "bfloat16", "to", "type")]
         else:
             found = [e for e in calls if file.dotted(e.call.func) == "torch.arange"]
         return made_float32(file, found[0].call, found[0].unit) if len(found) == 1 else ()
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> Iterator[kit.Finding]:
         """Ranges whose numbers were counted, and are fewer than there are positions."""
         for record in _runs.by_place(rank, Seen):
             if record.distinct < record.length:
                 message = f"{record.length:,} positions have {record.distinct:,} different numbers in {record.dtype}"
                 message += ", to which they are converted here" if record.converted else ""
                 largest = _runs.figure(record.largest)
-                cause = f"{_EXACT.format(record.dtype, EXACT[record.dtype])}; the largest here is {largest}"
-                noted = About(_CONVERTED if record.converted else "")
+                cause = (
+                    f"{_EXACT.format(record.dtype, records.numeric.EXACT[record.dtype])}; the largest here is {largest}"
+                )
+                noted = kit.About(_CONVERTED if record.converted else "")
                 yield self.at(rank, record.place, message, cause, _ADVICE, "warning", about=noted)
         told = {record.place.path for record in _runs.by_place(rank, Seen)}
-        for table in rank.latest(PositionTable, "module", "attribute"):
+        for table in rank.latest(records.numeric.PositionTable, "module", "attribute"):
             if table.place is not None and table.place.path not in told:
                 told.add(table.place.path)
                 yield self._table(rank, recording, table)
 
-    def _table(self, rank: RankRecording, recording: Recording, table: PositionTable) -> Finding:
-        exact = EXACT[table.dtype]
+    def _table(
+        self, rank: kit.RankRecording, recording: kit.Recording, table: records.numeric.PositionTable
+    ) -> kit.Finding:
+        exact = records.numeric.EXACT[table.dtype]
         message = (
             f"`{table.module}.{table.attribute}` has {table.length:,} rows by position, of which {table.distinct:,} "
             f"differ from the row before; all do up to row {exact}"
@@ -79,7 +71,7 @@ class HalfPositions(NumberRule):
         at = _counts_at(recording, table) or table.place
         return self.at(rank, at, message, cause, f"{_ADVICE}: a buffer follows the model's dtype", "warning")
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: kit.SourceFile) -> Iterator[kit.Finding]:
         """`arange` with a half dtype, or one that is converted to half, unless it is short."""
         if not file.mentions(*half_precision.WORDS):
             return
@@ -95,7 +87,7 @@ class HalfPositions(NumberRule):
                 yield from self._judge(file, event, *found)
 
     @staticmethod
-    def _passed(file: SourceFile, dtype: ast.expr | None, unit: Unit) -> str:
+    def _passed(file: kit.SourceFile, dtype: ast.expr | None, unit: Unit) -> str:
         """The half dtype that all callers of this file give for a parameter."""
         if not isinstance(dtype, ast.Name) or unit.home(dtype.id) is not unit or dtype.id in unit.bindings:
             return ""
@@ -119,15 +111,15 @@ class HalfPositions(NumberRule):
         made = isinstance(value, ast.Call) and file.dotted(value.func) == "torch.arange"
         return (value, at, kind) if made and isinstance(value, ast.Call) else None
 
-    def _judge(self, file: SourceFile, event: Event, call: ast.Call, at: Event, kind: str) -> Iterator[Finding]:
+    def _judge(self, file: kit.SourceFile, event: Event, call: ast.Call, at: Event, kind: str) -> Iterator[kit.Finding]:
         last, step = self._last(call, at)
         dtype = half_precision.NAMES[kind]
-        exact = EXACT[dtype] * step
+        exact = records.numeric.EXACT[dtype] * step
         # `arange(4096)` has 769 different values in bfloat16; a short range is exact.
         if last is None or last > exact:
             message = f"{file.segment(call)} in {dtype}: positions above {exact} share their numbers"
-            cause = _EXACT.format(dtype, EXACT[dtype])
-            severity: Severity = "info" if last is None else "warning"
+            cause = _EXACT.format(dtype, records.numeric.EXACT[dtype])
+            severity: kit.Severity = "info" if last is None else "warning"
             made = made_float32(file, event.call, event.unit) if only_widened(event.call, event) else ()
             yield self.suspect(file, event, message, cause=cause, advice=_ADVICE, severity=severity, edits=made)
 
@@ -142,7 +134,7 @@ class HalfPositions(NumberRule):
         return (None if stop is None else stop - whole), even
 
 
-def _counts_at(recording: Recording, table: PositionTable) -> Location | None:
+def _counts_at(recording: kit.Recording, table: records.numeric.PositionTable) -> kit.Location | None:
     """The only line of the module's class that makes a range; ranges with a step are those of frequencies."""
     file = recording.model(table.place.path) if table.place is not None else None
     ranges = [e for e in file.calls("arange") if len(e.call.args) < 3] if file is not None else []
@@ -150,10 +142,10 @@ def _counts_at(recording: Recording, table: PositionTable) -> Location | None:
     if file is None or len(found) != 1:
         return None
     ((line, event),) = found.items()
-    return Location(path=file.path, line=line, function=event.unit.qualname)
+    return kit.Location(path=file.path, line=line, function=event.unit.qualname)
 
 
-def _given(file: SourceFile, unit: Unit, name: str, depth: int = 0) -> list[tuple[ast.expr, Unit, bool]]:
+def _given(file: kit.SourceFile, unit: Unit, name: str, depth: int = 0) -> list[tuple[ast.expr, Unit, bool]]:
     """What a parameter is in this file: what callers give, over parameters of their own, or its default where one
     gives nothing, each with the unit that it stands in and whether it is given: a function that nobody here calls has
     its default, unless somebody else gives it another."""
@@ -185,5 +177,5 @@ def _number(node: ast.expr, unit: Unit) -> float | None:
     if not isinstance(node, ast.Name) or not _is_parameter(node, unit):
         return _terms.number(node, unit)
     found = [(_terms.number(given, where), sure) for given, where, sure in _given(unit.file, unit, node.id)]
-    known = [n for n, sure in found if n is not None and (sure or n > max(EXACT.values()))]
+    known = [n for n, sure in found if n is not None and (sure or n > max(records.numeric.EXACT.values()))]
     return max(known) if known and len(known) == len(found) else None

@@ -7,7 +7,6 @@ import ast
 from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Severity, SourceFile
 from torchvet.rules.numerics import _formulas, _runs
 from torchvet.rules.numerics import _nonfinite_words as say
-from torchvet.rules.numerics._runs import Failure, NumberRule
 from torchvet.rules.numerics._zero_logs import of_zeros
 from torchvet.rules.numerics.fixes.guards import guarded
 from torchvet.source.model import edits
@@ -20,7 +19,7 @@ _IN_FORMULAS = ("log-of-zero", "log-of-negative", "overflow", "zero-by-zero", "i
 """Reasons that source names the formula for."""
 
 
-class UnstableFormula(NumberRule):
+class UnstableFormula(_runs.NumberRule):
     """A formula that overflows or underflows where torch has a stable one."""
 
     severity = "warning"
@@ -34,7 +33,7 @@ class UnstableFormula(NumberRule):
         """Keep the operand of a root, a logarithm or a division away from zero."""
         return guarded(file, finding)
 
-    def failed(self, failure: Failure, recording: Recording) -> Iterator[Finding]:
+    def failed(self, failure: _runs.Failure, recording: Recording) -> Iterator[Finding]:
         """A failed operator that stands in such a formula, or that has a stable twin by itself."""
         found = _in_formula(failure, recording) if failure.record.reason not in _BY_ITSELF else None
         if found is None and failure.record.reason not in _BY_ITSELF:
@@ -68,7 +67,7 @@ class UnstableFormula(NumberRule):
             )
 
 
-def _in_formula(failure: Failure, recording: Recording) -> _formulas.Form | None:
+def _in_formula(failure: _runs.Failure, recording: Recording) -> _formulas.Form | None:
     """The unstable formula of the user's source that a failed line belongs to."""
     at = failure.record.place
     file = recording.model(at.path) if at is not None else None

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.formatting import count
-from torchvet.rules.core.fixing import unit_of
-from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Severity, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Severity, SourceFile, count, unit_of
 from torchvet.rules.numerics import _runs, _terms
-from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.where_branches import Hidden, chosen_first
-from torchvet.source.model import Event, calls_in, is_call, name_set, terminal, walk
-from torchvet.source.model.destinations import Destinations
+from torchvet.source.model import Event, calls_in, destinations, is_call, name_set, terminal, walk
 
 _SINGULAR = name_set("log log2 log10 sqrt rsqrt reciprocal acos asin arccos arcsin atanh acosh")
 _OVERFLOWING = name_set("exp exp2 expm1 cosh sinh")
@@ -23,7 +19,7 @@ _NO_VARIABLES = ("torch", "self", "F", "math", "np")
 _CAUSE = "backward runs through both branches, and the one not taken multiplies 0 by an infinite derivative"
 
 
-class WhereHidesNan(NumberRule):
+class WhereHidesNan(_runs.NumberRule):
     """`torch.where` hides a branch whose gradient is NaN all the same."""
 
     severity = "warning"
@@ -108,7 +104,7 @@ def _ends_without_gradient(file: SourceFile, event: Event) -> bool:
     """Whether all that is made of a result, as far as a name of its function, has no gradient: `argmax`, a number."""
     if not isinstance(event.statement, ast.Assign) or event.statement.value is not event.node:
         return False
-    flow = Destinations(file)
+    flow = destinations.Destinations(file)
     flow.bound_by(next(e for e in event.unit.events if e.node is event.statement))
     return flow.follow().harmless
 
@@ -165,15 +161,19 @@ def _is_safe(node: ast.expr, event: Event) -> bool:
     if isinstance(node, ast.Constant):
         return True
     if isinstance(node, ast.BinOp):
-        if isinstance(node.op, ast.Add):
-            parts = (node.left, node.right)
-            return any((_terms.number(p, event.unit) or 0) > 0 or _terms.mentions(p, "eps", "EPS") for p in parts)
-        if isinstance(node.op, ast.Mult):
-            return _is_safe(node.left, event) and _is_safe(node.right, event)
-        return isinstance(node.op, ast.Div) and _is_safe(node.left, event)
+        return _is_safe_operation(node, event)
     if isinstance(node, (ast.Subscript, ast.UnaryOp)):
         return _is_safe(node.value if isinstance(node, ast.Subscript) else node.operand, event)
     shaped = _terms.operand_of(event.unit.file, node, *_SHAPING)
     if shaped is not None:
         return _is_safe(*_terms.meaning(shaped, event))
     return isinstance(node, ast.Call) and terminal(node) in _SAFE
+
+
+def _is_safe_operation(node: ast.BinOp, event: Event) -> bool:
+    if isinstance(node.op, ast.Add):
+        parts = (node.left, node.right)
+        return any((_terms.number(p, event.unit) or 0) > 0 or _terms.mentions(p, "eps", "EPS") for p in parts)
+    if isinstance(node.op, ast.Mult):
+        return _is_safe(node.left, event) and _is_safe(node.right, event)
+    return isinstance(node.op, ast.Div) and _is_safe(node.left, event)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.numeric import SoftmaxAxis
-from torchvet.rules.kit import Findings, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Findings, Measured, RankRecording, Recording, Rule, records
 
 
 class SoftmaxOverBatch(Rule):
@@ -16,7 +15,7 @@ class SoftmaxOverBatch(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Losses whose log-probabilities add up to one over another dimension than their classes."""
-        for record in rank.latest(SoftmaxAxis):
+        for record in rank.latest(records.numeric.SoftmaxAxis):
             of = "the samples of a batch" if record.dim == 0 else f"dimension {record.dim}"
             shape = ", ".join(map(str, record.shape))
             message = (

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.formatting import count
-from torchvet.recording.records.numeric import PenaltyNorm
-from torchvet.rules.kit import Findings, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Findings, Measured, RankRecording, Recording, Rule, count, records
 
 
 class PenaltyNormAxis(Rule):
@@ -17,7 +15,7 @@ class PenaltyNormAxis(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Penalties that compare with a target what is no norm of a sample's gradient."""
-        for record in rank.latest(PenaltyNorm):
+        for record in rank.latest(records.numeric.PenaltyNorm):
             shape = ", ".join(map(str, record.shape))
             axes = ", ".join(map(str, record.dims))
             message = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Edit, Effect, Finding, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Recording, Sequence, SourceFile, records
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of
 from torchvet.rules.precision.fixes.scaled_steps import unscaled_first
 from torchvet.rules.shared.order_rule import OrderRule, Pass
 from torchvet.source.model import edits, receiver
@@ -20,7 +20,7 @@ class ClipBeforeUnscale(OrderRule[Pass], ScalerRule):
     kinds = ("clipped-while-scaled",)
     fix_changes_results = True
 
-    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
+    def of_fault(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report:
         """Clippings that met scaled gradients, graded by whether the threshold acted."""
         limit, scale = fault.limit or 0.0, fault.scale or 1.0
         acted = fault.bit if fault.norm is not None else fault.applied

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, SourceFile, records
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule
 from torchvet.rules.precision.fixes.moves import taken_out, together
 from torchvet.rules.precision.fixes.scaled_values import divided_at_the_end
 from torchvet.rules.shared import order_rule as order
@@ -21,7 +21,7 @@ class UnscaleRepeated(scaling.ScalerOrderRule, ScalerRule):
     refusals = ("already been called on this optimizer",)
     bad_raises = "unscale_() has already been called"
 
-    def of_refusal(self, fault: ScalingFault, recording: Recording) -> Report:
+    def of_refusal(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report:
         """A second call that was refused."""
         return Report(
             f"unscale_ is refused: it has been called since the last update ({fault.steps:,} steps had gone well)",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Effect, Finding, Recording
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
+from torchvet.rules.kit import Effect, Finding, Recording, records
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule
 from torchvet.rules.precision.fixes.scaled_values import divided_after
 
@@ -17,7 +17,7 @@ class BackwardAfterUnscale(ScalerOrderRule, ScalerRule):
     kinds = ("added-after-unscale",)
     fix_changes_results = True
 
-    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
+    def of_fault(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report:
         """Scaled gradients that were added to divided ones, and then stepped on."""
         return Report(
             "this backward adds to gradients that have been unscaled: in "

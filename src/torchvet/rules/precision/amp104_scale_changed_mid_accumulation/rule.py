@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Effect, Finding, Recording
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
+from torchvet.rules.kit import Edit, Effect, Finding, Recording, records
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule
 from torchvet.rules.precision.fixes.moves import moved_after, together
 from torchvet.rules.shared.order_rule import counts_alone
@@ -23,7 +23,7 @@ class ScaleChangedMidAccumulation(ScalerOrderRule, ScalerRule):
     refusals = (bad_raises,)
     fix_may_change_losses = True
 
-    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
+    def of_fault(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report:
         """Updates within an accumulation: gradients of several scales were added up."""
         # As small as the scale is large: they were divided again after the update.
         again = bool(fault.factor and fault.scale and fault.factor * fault.scale <= 1.0)
@@ -37,7 +37,7 @@ class ScaleChangedMidAccumulation(ScalerOrderRule, ScalerRule):
             advice=f"call {both} after the `scaler.step` that ends the accumulation",
         )
 
-    def of_refusal(self, fault: ScalingFault, recording: Recording) -> Report | None:
+    def of_refusal(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report | None:
         """An update that torch refused, where source knows the line for one within an accumulation."""
         at = self.suspected(recording, fault.place)
         if at is None:

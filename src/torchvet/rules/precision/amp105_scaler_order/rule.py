@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Sequence, SourceFile, calls_at
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Sequence, SourceFile, calls_at, records
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule, may_catch
 from torchvet.rules.precision.fixes.moves import taken_out, together
 from torchvet.rules.shared.order_rule import deeper
@@ -21,7 +21,7 @@ class ScalerOrder(ScalerOrderRule, ScalerRule):
     refusals = (_NOTHING_CHECKED, "step() has already been called", "unscale_() is being called after step")
     bad_raises = "step() has already been called since the last update()"
 
-    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
+    def of_fault(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report:
         """The two orders that torch does not notice."""
         early = fault.kind == "unscaled-too-early"
         what = "unscale_ runs before the backward" if early else "update() runs before step()"
@@ -33,7 +33,7 @@ class ScalerOrder(ScalerOrderRule, ScalerRule):
             advice="keep the order: scale and backward, `unscale_` if needed, `step`, `update`",
         )
 
-    def of_refusal(self, fault: ScalingFault, recording: Recording) -> Report | None:
+    def of_refusal(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report | None:
         """An order that torch refused."""
         if _NOTHING_CHECKED in (fault.error or "") and self._is_accumulation(recording, fault):
             return None
@@ -45,7 +45,7 @@ class ScalerOrder(ScalerOrderRule, ScalerRule):
         )
 
     @staticmethod
-    def _is_accumulation(recording: Recording, fault: ScalingFault) -> bool:
+    def _is_accumulation(recording: Recording, fault: records.scaling.ScalingFault) -> bool:
         """Whether source knows this line for an update in the middle of an accumulation, which is another rule's."""
         from torchvet.rules.precision.amp104_scale_changed_mid_accumulation.rule import ScaleChangedMidAccumulation
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Edit, Effect, Finding, Recording, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Recording, SourceFile, records
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, smaller, times
-from torchvet.rules.precision._scaling import ScaledPass
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, smaller, times
 from torchvet.rules.precision.fixes.moves import taken_out, together
 from torchvet.rules.shared.order_rule import leaves
 from torchvet.source.model import edits, receiver
@@ -20,7 +19,7 @@ class StepBypassesScaler(scaling.ScalerOrderRule, ScalerRule):
     kinds = ("applied-scaled", "applied-unchecked")
     fix_changes_results = True
 
-    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
+    def of_fault(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report:
         """Optimizers that stepped on scaled gradients, or on divided ones that nobody had looked through."""
         advice = "call `scaler.step(optimizer)` in its place"
         if fault.through:
@@ -44,18 +43,18 @@ class StepBypassesScaler(scaling.ScalerOrderRule, ScalerRule):
             role="unscaled",
         )
 
-    def passes(self, file: SourceFile) -> list[ScaledPass]:
+    def passes(self, file: SourceFile) -> list[scaling.ScaledPass]:
         """The passes of files that do not unscale by hand."""
         return [] if file.mentions("inv_scale") or scaling.by_hand(file) else super().passes(file)
 
-    def wrong_by(self, one: ScaledPass, step: Effect) -> Effect | None:
+    def wrong_by(self, one: scaling.ScaledPass, step: Effect) -> Effect | None:
         """A plain step after backwards that are all scaled, under no condition of its own that means no scaler."""
         backward = _stepped_too(one, step) or _scaled_before(one, step)
         # Who unscales and then looks for infinities by hand needs no `scaler.step`.
         checked = one.file.mentions("isfinite", "isnan", "isinf", "found_inf") and _is_divided(one, step)
         return backward if not checked else None
 
-    def report(self, one: ScaledPass, step: Effect, backward: Effect) -> Finding:
+    def report(self, one: scaling.ScaledPass, step: Effect, backward: Effect) -> Finding:
         """At the step."""
         divided = _is_divided(one, step)
         scaler, optimizer = backward.through, step.subject
@@ -80,17 +79,17 @@ def _is_torchs_own(step: Effect) -> bool:
     return "optimizer" in step.event.unit.file.roles.of(receiver(step.event.call), step.event.unit)
 
 
-def _range(fault: ScalingFault) -> str:
+def _range(fault: records.scaling.ScalingFault) -> str:
     """By how much gradients were wrong: at first, and at the worst where the scale has moved since."""
     worst = smaller(fault.factor)
     return worst if fault.first in (None, fault.factor) else f"{smaller(fault.first)} at first and {worst} at the worst"
 
 
-def _is_divided(one: ScaledPass, step: Effect) -> bool:
+def _is_divided(one: scaling.ScaledPass, step: Effect) -> bool:
     return any(u.subject == step.subject and one.sure(u, step) for u in one.of("unscale"))
 
 
-def _scaled_before(one: ScaledPass, step: Effect) -> Effect | None:
+def _scaled_before(one: scaling.ScaledPass, step: Effect) -> Effect | None:
     """The scaled backward whose gradients a plain step applies."""
     before = one.before(step, "backward")
     if not before or step.through or any(not scaling.is_scaled(b) or b.through == "" for b in before):
@@ -106,7 +105,7 @@ def _scaled_before(one: ScaledPass, step: Effect) -> Effect | None:
     return backward if scaling.is_scaler(backward.through, backward.at.unit) else None
 
 
-def _stepped_too(one: ScaledPass, step: Effect) -> Effect | None:
+def _stepped_too(one: scaling.ScaledPass, step: Effect) -> Effect | None:
     """The backward of a step through the scaler that a plain one of the same optimizer follows in the same pass."""
     for other in one.steps:
         later = other.subject == step.subject and other.order < step.order and one.sure(step, other)
@@ -118,7 +117,7 @@ def _stepped_too(one: ScaledPass, step: Effect) -> Effect | None:
     return None
 
 
-def _through_scaler(one: ScaledPass, step: Effect, backward: Effect) -> list[Edit]:
+def _through_scaler(one: scaling.ScaledPass, step: Effect, backward: Effect) -> list[Edit]:
     """`scaler.step(optimizer)` in the place of a plain step, and an update after it where there is none."""
     file, scaler, call, unit = one.file, backward.through, step.event.call, step.event.unit
     seen = scaling.visible(scaler, unit) and file.segment(receiver(call) or call) == step.subject

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, SourceFile, records
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
-from torchvet.rules.precision._scaling import ScaledPass
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
 from torchvet.source.model import edits, receiver
 
 
@@ -18,7 +17,7 @@ class LossNotScaled(scaling.ScalerOrderRule, ScalerRule):
     refusals = ("_scale is None",)
     fix_changes_results = True
 
-    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
+    def of_fault(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report:
         """Gradients that were divided by a scale that they had never been multiplied with."""
         how = "unscaled" if fault.kind == "not-scaled" else "scaled by another scaler"
         return Report(
@@ -28,7 +27,7 @@ class LossNotScaled(scaling.ScalerOrderRule, ScalerRule):
             advice="write `scaler.scale(loss).backward()`, with the scaler that steps this optimizer",
         )
 
-    def of_refusal(self, fault: ScalingFault, recording: Recording) -> Report:
+    def of_refusal(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report:
         """A step of a scaler that had never scaled anything."""
         return Report(
             f"{fault.method} is refused: no loss was ever scaled",
@@ -38,18 +37,18 @@ class LossNotScaled(scaling.ScalerOrderRule, ScalerRule):
             place=self.suspected(recording, fault.place) or fault.other,
         )
 
-    def passes(self, file: SourceFile) -> list[ScaledPass]:
+    def passes(self, file: SourceFile) -> list[scaling.ScaledPass]:
         """The passes of files that do not scale by hand."""
         return [] if scaling.by_hand(file) else super().passes(file)
 
-    def in_pass(self, one: ScaledPass) -> Iterator[Finding]:
+    def in_pass(self, one: scaling.ScaledPass) -> Iterator[Finding]:
         """A plain backward before `scaler.step`, in a pass that scales nothing, or scales its other losses."""
         for step in one.steps:
             for backward in one.backwards:
                 if _is_plain_before(one, backward, step) and _is_forgotten(one, backward, step):
                     yield self._finding(one, backward, step)
 
-    def _finding(self, one: ScaledPass, backward: Effect, step: Effect) -> Finding:
+    def _finding(self, one: scaling.ScaledPass, backward: Effect, step: Effect) -> Finding:
         loss, scaler = backward.subject or "the loss", step.through
         text = "" if one.scaled else ", which raises where it has scaled nothing"
         return self.suspect_at(
@@ -62,7 +61,7 @@ class LossNotScaled(scaling.ScalerOrderRule, ScalerRule):
         )
 
 
-def _is_plain_before(one: ScaledPass, backward: Effect, step: Effect) -> bool:
+def _is_plain_before(one: scaling.ScaledPass, backward: Effect, step: Effect) -> bool:
     """Whether a backward that nothing scales comes before a scaler's step in every pass that makes it."""
     plain = not backward.through and not scaling.is_scaled(backward)
     if not plain or backward.order > step.order or not one.sure(backward, step):
@@ -70,7 +69,7 @@ def _is_plain_before(one: ScaledPass, backward: Effect, step: Effect) -> bool:
     return scaling.is_scaler(step.through, step.at.unit) and not scaling.may_catch(backward.event)
 
 
-def _is_forgotten(one: ScaledPass, backward: Effect, step: Effect) -> bool:
+def _is_forgotten(one: scaling.ScaledPass, backward: Effect, step: Effect) -> bool:
     """Whether nothing is scaled in a pass, or all but one of the losses whose gradients a step divides."""
     scaled = [b for b in one.scaled if not one.excludes(b, step)]
     if not scaled:
@@ -83,7 +82,7 @@ def _is_forgotten(one: ScaledPass, backward: Effect, step: Effect) -> bool:
     return bool(alone) and not cleared and not divided and any(one.sure(b, step) for b in scaled)
 
 
-def _scaled(one: ScaledPass, backward: Effect, step: Effect) -> list[Edit]:
+def _scaled(one: scaling.ScaledPass, backward: Effect, step: Effect) -> list[Edit]:
     on, unit = receiver(backward.event.call), backward.event.unit
     known = on is not None and one.file.segment(on) == backward.subject and unit is step.event.unit
     if on is None or not known or not scaling.visible(step.through, unit):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Finding, Iterator, Recording, SourceFile
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
+from torchvet.rules.kit import Finding, Iterator, Recording, SourceFile, records
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
 from torchvet.rules.precision._scaling import is_scale_call, returned, run_by, scale_calls
 from torchvet.rules.shared.order_rule import deeper
 from torchvet.source.model import Event, Unit, edits, value_for
@@ -19,7 +19,7 @@ class LossScaledTwice(ScalerRule):
     kinds = ("scaled-twice",)
     fix_changes_results = True
 
-    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
+    def of_fault(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report:
         """Gradients of a loss that was scaled more than once, divided once."""
         left, effect = fault.count - fault.applied, f"and the others applied gradients up to {smaller(fault.factor)}"
         text = (

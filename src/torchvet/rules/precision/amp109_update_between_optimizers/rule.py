@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Effect, Finding, Recording, Sequence, SourceFile, calls_at
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
+from torchvet.rules.kit import Edit, Effect, Finding, Recording, Sequence, SourceFile, calls_at, records
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule
 from torchvet.rules.precision.fixes.moves import taken_out
 from torchvet.source.model import Event, edits, target_names
@@ -20,7 +20,7 @@ class UpdateBetweenOptimizers(ScalerOrderRule, ScalerRule):
     kinds = ("update-between",)
     fix_changes_results = True
 
-    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
+    def of_fault(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report:
         """Optimizers stepped after an update that came between their backward and them."""
         # A change of the scale alone is a factor of 2 or 1/2; what is far smaller was divided twice.
         twice = fault.factor is not None and fault.factor < 0.1

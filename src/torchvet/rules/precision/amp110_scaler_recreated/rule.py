@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from torchvet import formatting
-from torchvet.rules.kit import Edit, Finding, Iterator, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, SourceFile, records
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule
 from torchvet.rules.precision.fixes.scalers import before_the_loop, handed_in, kept_on_self
 from torchvet.source.model import Event, Loop, Unit, given, is_set
 
@@ -25,7 +25,7 @@ class ScalerRecreated(ScalerRule):
     words = ("GradScaler",)
     fix_changes_results = True
 
-    def of_use(self, use: ScalingUse) -> Report | None:
+    def of_use(self, use: records.scaling.ScalingUse) -> Report | None:
         """Scalers made anew at one place for one optimizer, graded by the steps that they lost to learn their scale."""
         if use.replaced < 2 and not use.relearned:
             return None

@@ -10,8 +10,7 @@ from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision._scaler_runs import uses
 from torchvet.rules.precision.fixes.checkpoints import kept_with_optimizer
 from torchvet.rules.shared.order_rule import EventRule
-from torchvet.source.model import Event, given, is_set, receiver, terminal, walk
-from torchvet.source.model.expressions import names_in
+from torchvet.source.model import Event, given, is_set, names_in, receiver, terminal, walk
 
 _SAVING = re.compile(r"save|checkpoint|ckpt|snapshot|state|resume|load", re.IGNORECASE)
 _KEY = re.compile(r"""["'](grad_|loss_|amp_)?scaler(_state)?(_dict)?["']""")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Edit, Finding, Recording, Sequence, SourceFile
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
+from torchvet.rules.kit import Edit, Finding, Recording, Sequence, SourceFile, records
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
 from torchvet.rules.precision.fixes.scaled_steps import one_object
 
 
@@ -18,7 +18,7 @@ class DoubleUnscale(ScalerRule):
         """`unscale_` of what is stepped."""
         return one_object(file, finding)
 
-    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
+    def of_fault(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report:
         """Gradients that were divided for two objects since the last update, and then stepped on."""
         return Report(
             "the gradients are divided here and again for another object with the same parameters: in "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, SourceFile, records
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule
 from torchvet.rules.precision.fixes.moves import taken_out
 from torchvet.rules.shared import autocast_regions, half_precision
 from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, under_methods, walk
@@ -24,7 +24,7 @@ class HalfParametersWithScaler(ScalerRule):
     refusals = ("Attempting to unscale FP16",)
     bad_raises = "Attempting to unscale FP16 gradients"
 
-    def of_refusal(self, fault: ScalingFault, recording: Recording) -> Report:
+    def of_refusal(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report:
         """Gradients in fp16 that a scaler refused."""
         return Report(
             f"scaler.{fault.method} refuses fp16 gradients: the parameters themselves are fp16",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.autocast import AutocastRegion
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, records
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule
 from torchvet.rules.precision.fixes.scalers import switched_off
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, is_set, keyword
@@ -28,12 +27,12 @@ class ScalerWithBf16(ScalerRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Steps through an enabled scaler where every region that was on is bf16, and no parameter is fp16."""
-        regions = rank.latest(AutocastRegion, "place", "device", "dtype")
+        regions = rank.latest(records.autocast.AutocastRegion, "place", "device", "dtype")
         # bf16 has the range of float32, and results are the same to the bit without a scaler.
         if {r.dtype for r in regions if r.enabled} == {"bfloat16"}:
             yield from super().in_rank(rank, recording)
 
-    def of_use(self, use: ScalingUse) -> Report | None:
+    def of_use(self, use: records.scaling.ScalingUse) -> Report | None:
         """A scaler that was on and stepped parameters in float32."""
         if not use.enabled or not use.steps or use.half_parameters:
             return None

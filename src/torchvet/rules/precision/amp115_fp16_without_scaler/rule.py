@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.recording.records.autocast import UnscaledBackward
-from torchvet.recording.records.optimizers import OptimizerUse
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, records
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.scaled_steps import with_scaler
 from torchvet.rules.shared import autocast_regions as autocast
@@ -36,12 +34,12 @@ class Fp16WithoutScaler(OrderRule[Pass], AutocastRule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Unscaled backward passes through fp16, graded by what was lost for want of range."""
         # A backward without an optimizer trains nothing that underflow could harm.
-        if any(use.steps for use in rank.all(OptimizerUse)):
-            for seen in rank.latest(UnscaledBackward, "place"):
+        if any(use.steps for use in rank.all(records.optimizers.OptimizerUse)):
+            for seen in rank.latest(records.autocast.UnscaledBackward, "place"):
                 if seen.looked and seen.elements:
                     yield self._observed(rank, seen)
 
-    def _observed(self, rank: RankRecording, seen: UnscaledBackward) -> Finding:
+    def _observed(self, rank: RankRecording, seen: records.autocast.UnscaledBackward) -> Finding:
         share = seen.lost / seen.elements
         zero = ""
         if seen.gradients:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Effect, Finding, Iterator, SourceFile
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse
+from torchvet.rules.kit import Effect, Finding, Iterator, SourceFile, records
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule
 from torchvet.rules.precision.fixes.scaled_steps import only_after_a_step
 from torchvet.rules.shared.order_rule import accumulates, around
@@ -21,7 +21,7 @@ class SchedulerOnSkippedStep(ScalerOrderRule, ScalerRule):
     words = ("sched",)
     fix_changes_results = True
 
-    def of_use(self, use: ScalingUse) -> Report | None:
+    def of_use(self, use: records.scaling.ScalingUse) -> Report | None:
         """Steps of a schedule that followed nothing but skipped steps, graded by their share of it."""
         spent, whole = use.schedule_spent, use.schedule_steps
         if not spent:

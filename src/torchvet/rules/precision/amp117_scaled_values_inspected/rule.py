@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Sequence, SourceFile, records
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, times
-from torchvet.rules.precision._scaling import ScaledPass
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, times
 from torchvet.rules.precision.fixes import scaled_values as fixes
-from torchvet.source.model import Event, is_call, is_name, is_set, receiver, terminal, under_methods, walk
+from torchvet.source.model import Event, is_attribute, is_call, is_name, is_set, receiver, terminal, under_methods, walk
 
 _ASKS_FINITE = re.compile(r"isfinite|isnan|isinf|found_inf")
 _SAYS_SCALED = re.compile(r"""["'][^"']*scale""")
@@ -36,7 +35,7 @@ class ScaledValuesInspected(ScalerRule):
         """The loss read in the place of what the scaler gives for it."""
         return fixes.unscaled_here(file, finding)
 
-    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report | None:
+    def of_fault(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report | None:
         """Numbers that were made of scaled losses and gradients, unless the line asks only whether they are finite."""
         text, loss = recording.source_line(fault.place) or "", fault.kind == "loss-read"
         # A line that only asks for `isfinite` gets the same answer whatever the scale.
@@ -135,7 +134,7 @@ def _minds_scale(event: Event) -> bool:
     return any("scale" in text.lower() for text in texts)
 
 
-def _measured(one: ScaledPass) -> Iterator[tuple[Effect, Effect, list[Event]]]:
+def _measured(one: scaling.ScaledPass) -> Iterator[tuple[Effect, Effect, list[Event]]]:
     """Scaled backwards, what divides their gradients, and the calls that measure these in between."""
     for backward in one.scaled:
         end = _unscaled_after(one, backward)
@@ -152,7 +151,7 @@ def _window(backward: Effect, end: Effect) -> list[Event]:
     return first.unit.events[first.index + 1 : last.index] if first.unit is last.unit else []
 
 
-def _unscaled_after(one: ScaledPass, backward: Effect) -> Effect | None:
+def _unscaled_after(one: scaling.ScaledPass, backward: Effect) -> Effect | None:
     """What divides the gradients of a backward, where nothing before it does."""
     end = next(iter(one.after(backward, "unscale", "scaler_step", "zero_grad", "step", "update")), None)
     divided = any(u.order < backward.order for u in one.of("unscale"))
@@ -179,7 +178,7 @@ def _is_gradient(node: ast.expr, event: Event, depth: int = 0) -> bool:
     if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
         return _is_gradient(node.elt, event, depth)
     while isinstance(node, (ast.Call, ast.Attribute)):
-        if isinstance(node, ast.Attribute) and node.attr == "grad":
+        if is_attribute(node, "grad"):
             return True
         on = receiver(node) if isinstance(node, ast.Call) else node.value
         if on is None:

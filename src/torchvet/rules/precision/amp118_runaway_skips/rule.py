@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from torchvet.rules.kit import Severity
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse
+from torchvet.rules.kit import Severity, records
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule
 
 _LAST_SCALE = 2.0**-128
 """The scale whose reciprocal is no fp32 number any more (measured: 144 halvings of 65,536)."""
@@ -21,7 +21,7 @@ class RunawaySkips(ScalerRule):
     severity = "error"
     fix_changes_results = True
 
-    def of_use(self, use: ScalingUse) -> Report | None:
+    def of_use(self, use: records.scaling.ScalingUse) -> Report | None:
         """Scalers that skip at the end of the run, have skipped long, or skip often."""
         severity, message = _judged(use) if use.enabled and use.skipped else ("info", "")
         if not message:
@@ -36,7 +36,7 @@ class RunawaySkips(ScalerRule):
         )
 
 
-def _judged(use: ScalingUse) -> tuple[Severity, str]:
+def _judged(use: records.scaling.ScalingUse) -> tuple[Severity, str]:
     """How bad a scaler's skips are and what they were; no text where they are what a scaler does to find its scale."""
     low = use.lowest is not None and use.lowest < 1.0
     many, late = _TOO_LOW if low else _MANY, use.skipped - use.early
@@ -53,7 +53,7 @@ def _judged(use: ScalingUse) -> tuple[Severity, str]:
     return "warning", text if often else ""
 
 
-def _left(use: ScalingUse) -> str:
+def _left(use: records.scaling.ScalingUse) -> str:
     """The scale that is left, and how many skips before its reciprocal overflows."""
     if use.scale is None or not 0 < use.backoff < 1:
         return ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.core.at_work import was_at_work
-from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, SourceFile, records
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse, uses
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, uses
 from torchvet.rules.precision.fixes.scalers import for_device, for_device_of
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, edits, is_set, keyword
@@ -33,7 +33,7 @@ class ScalerDisabled(ScalerRule):
             return ()
         return for_device_of(file, made[0], [region for region, _, _ in opened], opened[0][1].unit)
 
-    def of_use(self, use: ScalingUse) -> Report | None:
+    def of_use(self, use: records.scaling.ScalingUse) -> Report | None:
         """Scalers that were off while fp16 went into their losses."""
         if use.enabled or not use.steps or not (use.half or use.asked):
             return None

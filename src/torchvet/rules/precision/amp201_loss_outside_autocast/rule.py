@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.autocast import HalfLoss, HalfOperator
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, records
 from torchvet.rules.precision import _losses
 from torchvet.rules.precision._autocast_rule import AutocastRule, callers, half_operators
 from torchvet.rules.precision.fixes.float32 import loss_in_float32
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.source.model import Event, edits, terminal
+from torchvet.source.model import Event, Unit, edits, terminal
 
 
 class LossOutsideAutocast(AutocastRule):
@@ -23,14 +22,16 @@ class LossOutsideAutocast(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Operators of losses that ran in half precision outside of regions, where a half loss went backward."""
-        losses = rank.latest(HalfLoss, "place", "dtype")
+        losses = rank.latest(records.autocast.HalfLoss, "place", "dtype")
         for found in half_operators(rank, "outside"):
             here = [seen for seen in found if seen.loss]
             backward = [loss for loss in losses if here and loss.dtype == here[0].dtype]
             if backward:
                 yield self._observed(rank, here, backward)
 
-    def _observed(self, rank: RankRecording, here: list[HalfOperator], losses: list[HalfLoss]) -> Finding:
+    def _observed(
+        self, rank: RankRecording, here: list[records.autocast.HalfOperator], losses: list[records.autocast.HalfLoss]
+    ) -> Finding:
         dtype, scale, overflow = here[0].dtype, max(loss.scale for loss in losses), ""
         # The gradient of the scaled loss is the scale itself, and 65536 is more than float16 holds.
         if dtype == "float16" and scale > 65504:
@@ -50,10 +51,7 @@ class LossOutsideAutocast(AutocastRule):
         """A loss of class indices, with a backward to come, on what a module gave within a region before it."""
         if file.imports.uses("accelerate"):
             return
-        units = {id(at.unit): at.unit for region, at, _ in autocast.opened(file) if region.may_be_on}
-        if any(autocast.of_forward(known) is not None for known in file.classes.values()):
-            units |= {id(u): u for u in file.units_calling("backward")}
-        for unit in units.values():
+        for unit in _with_regions(file):
             for event in [e for calls in unit.calls.values() for e in calls if e.call.args]:
                 if _losses.stays_half(event) and autocast.state(event) is None and _is_trained(event):
                     yield from self._judge(file, event)
@@ -76,6 +74,14 @@ class LossOutsideAutocast(AutocastRule):
             edits=[edits.replace(file, given, f"{logits}.float()")],
             related={"made": (binding, file.segment(made.node))},
         )
+
+
+def _with_regions(file: SourceFile) -> Iterator[Unit]:
+    """The functions that open a region which may be on; with a model that opens its own, those that go backward too."""
+    units = {id(at.unit): at.unit for region, at, _ in autocast.opened(file) if region.may_be_on}
+    if any(autocast.of_forward(known) is not None for known in file.classes.values()):
+        units |= {id(u): u for u in file.units_calling("backward")}
+    yield from units.values()
 
 
 def _is_trained(event: Event) -> bool:

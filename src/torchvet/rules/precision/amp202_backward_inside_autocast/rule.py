@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.autocast import AutocastBackward
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, records
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.regions import computes
 from torchvet.rules.shared import autocast_regions as autocast
@@ -22,7 +21,7 @@ class BackwardInsideAutocast(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Backward calls in an active region, graded by what had run in float32 before them."""
-        for seen in rank.latest(AutocastBackward, "place", "region"):
+        for seen in rank.latest(records.autocast.AutocastBackward, "place", "region"):
             harm = f"its {seen.products} matrix products looked at had run in {seen.dtype} anyway"
             mixed = (
                 f"{seen.full} of {seen.products} matrix products looked at had run in float32 and get their gradients "
@@ -57,9 +56,8 @@ class BackwardInsideAutocast(AutocastRule):
 
 def _has_full_island(event: Event, region: autocast.Region) -> bool:
     """Whether something of the region runs in float32 on purpose."""
-    inner = {id(w): w for e in autocast.inside(event.unit, region) for w in e.context.withs}
-    found = [autocast.region(event.unit.file, w, event.unit) for w in inner.values()]
-    return any(r is not None and r.enabled == "no" for r in found)
+    withs = (w for e in autocast.inside(event.unit, region) for w in e.context.withs)
+    return autocast.are_some_off(event.unit, withs)
 
 
 def _lines_without_forward(file: SourceFile, event: Event, tail: Sequence[ast.stmt]) -> Sequence[int]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.autocast import StaleWeights
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, SourceFile, Step
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, SourceFile, Step, records
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.regions import into_the_loop
 from torchvet.rules.shared import autocast_regions as autocast
@@ -22,7 +21,7 @@ class AutocastAroundLoop(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Layers that read old copies after several optimizer steps within one region."""
-        for seen in rank.latest(StaleWeights, "region", "change", "kind"):
+        for seen in rank.latest(records.autocast.StaleWeights, "region", "change", "kind"):
             if seen.kind == "step" and seen.changes > 1 and seen.stale:
                 yield self.seen_at(
                     rank,
@@ -60,9 +59,8 @@ class AutocastAroundLoop(AutocastRule):
 
 def _has_own_precision(step: Step) -> bool:
     """Whether a region in the loop is off: the forward pass may be in there."""
-    withs = {id(w): w for e in step.unit.events if step.repeats(e) for w in e.context.withs if _is_after(w, step)}
-    found = [autocast.region(step.unit.file, w, step.unit) for w in withs.values()]
-    return any(r is not None and r.enabled == "no" for r in found)
+    withs = (w for e in step.unit.events if step.repeats(e) for w in e.context.withs if _is_after(w, step))
+    return autocast.are_some_off(step.unit, withs)
 
 
 def _regions_around(file: SourceFile, step: Step) -> Iterator[tuple[Event, autocast.Region]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.autocast import StaleWeights
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, records
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.region_splits import around_calls, around_changes
 from torchvet.rules.shared import autocast_regions as autocast
@@ -31,7 +30,7 @@ class WeightsChangedInsideAutocast(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Layers that read old copies after a change of their weights; steps again and again are AMP203's."""
-        for seen in rank.latest(StaleWeights, "region", "change", "kind"):
+        for seen in rank.latest(records.autocast.StaleWeights, "region", "change", "kind"):
             if seen.stale and (seen.kind != "step" or seen.changes == 1):
                 yield self.seen_at(
                     rank,
@@ -101,10 +100,7 @@ def _changed(file: SourceFile, change: Event, called: set[str]) -> set[str]:
     """Which of the called modules an event gives new weights."""
     name, on = terminal(change.node), receiver(change.call)
     if on is not None and name == "step":
-        scaler = file.roles.is_a("scaler", on, change.unit)
-        optimizer = change.call.args[0] if scaler and change.call.args else on
-        steps = scaler or file.roles.is_a("optimizer", on, change.unit)
-        return _stepped(file, optimizer, change.unit, called) if steps else set()
+        return _changed_by_step(file, change, on, called)
     if on is None or name not in _SWAPS:
         return set()
     if name == "load_state_dict":
@@ -112,6 +108,13 @@ def _changed(file: SourceFile, change: Event, called: set[str]) -> set[str]:
     # `ema.copy_to(model.parameters())`: the module is what the parameters are asked of.
     given = {text_of(receiver(a)) if isinstance(a, ast.Call) else text_of(a) for a in change.call.args}
     return given & called or (called if len(called) == 1 and not given else set())
+
+
+def _changed_by_step(file: SourceFile, step: Event, on: ast.expr, called: set[str]) -> set[str]:
+    scaler = file.roles.is_a("scaler", on, step.unit)
+    optimizer = step.call.args[0] if scaler and step.call.args else on
+    steps = scaler or file.roles.is_a("optimizer", on, step.unit)
+    return _stepped(file, optimizer, step.unit, called) if steps else set()
 
 
 def _stepped(file: SourceFile, optimizer: ast.expr, unit: Unit, called: set[str]) -> set[str]:

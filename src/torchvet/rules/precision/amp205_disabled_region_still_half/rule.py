@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 
-from torchvet.recording.records.autocast import AutocastError
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, Severity, SourceFile
+from torchvet.rules.kit import Edit, Finding, RankRecording, Recording, Severity, SourceFile, records
 from torchvet.rules.precision import _losses
 from torchvet.rules.precision._autocast_rule import AutocastRule, callers, half_operators
 from torchvet.rules.precision.fixes.float32 import made_before_in_float32
@@ -50,7 +50,7 @@ class DisabledRegionStillHalf(AutocastRule):
                 f"{max(s.error for s in here):.2g} of the largest value in float32",
                 [("region", "the region that is off", first.region), *callers(first)],
             )
-        for error in rank.latest(AutocastError, "kind", "place"):
+        for error in rank.latest(records.autocast.AutocastError, "kind", "place"):
             if error.kind == "disabled":
                 message = f"half operands meet float32 in a region with autocast off: {error.message}"
                 region = [("region", "the region that is off", error.region)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.autocast import AutocastError, FunctionOverflow, FunctionPrecision
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, records
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.moves import line_of
 from torchvet.rules.shared import autocast_regions as autocast
@@ -33,20 +32,20 @@ class FunctionWithoutCustomFwd(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Functions whose backward died of mixed dtypes, and those that gave half results from float32 inputs."""
-        died = [e for e in rank.latest(AutocastError, "kind", "place") if e.kind == "function"]
+        died = [e for e in rank.latest(records.autocast.AutocastError, "kind", "place") if e.kind == "function"]
         for error in died:
             message = f"backward of {error.name} raised under mixed precision: {error.message}"
             yield self.seen_at(rank, error.place, message, severity="error")
-        for seen in rank.latest(FunctionPrecision, "place"):
+        for seen in rank.latest(records.autocast.FunctionPrecision, "place"):
             if seen.name not in [e.name for e in died]:
                 message = (
                     f"{seen.name} gave {seen.dtype} results from float32 inputs: autocast casts within its forward"
                 )
                 yield self.seen_at(rank, seen.place, message, severity="info")
-        for sums in rank.latest(FunctionOverflow, "place", "operator"):
+        for sums in rank.latest(records.autocast.FunctionOverflow, "place", "operator"):
             yield self._overflowed(rank, sums)
 
-    def _overflowed(self, rank: RankRecording, seen: FunctionOverflow) -> Finding:
+    def _overflowed(self, rank: RankRecording, seen: records.autocast.FunctionOverflow) -> Finding:
         habit = seen.overflowed >= _HABIT and _OFTEN * seen.overflowed >= seen.calls
         return self.seen_at(
             rank,

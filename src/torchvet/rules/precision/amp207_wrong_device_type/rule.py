@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 
-from torchvet.recording.records.autocast import AutocastError, AutocastRegion
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, about, events_at
+from torchvet.rules.kit import Edit, Finding, RankRecording, Recording, SourceFile, about, events_at, records
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, Unit, edits, is_call, keyword, receiver, terminal, under_methods
@@ -32,7 +32,7 @@ class WrongDeviceType(AutocastRule):
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: products within a region of which one knows whose device they ran on."""
-        seen = [r for rank in recording.ranks for r in rank.all(AutocastRegion)]
+        seen = [r for rank in recording.ranks for r in rank.all(records.autocast.AutocastRegion)]
         return super().could_be_measured(recording) and any(r.inside or r.elsewhere for r in seen)
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
@@ -46,10 +46,10 @@ class WrongDeviceType(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Regions in which every matrix product ran on another device type."""
-        for seen in rank.latest(AutocastRegion, "place", "device", "dtype"):
+        for seen in rank.latest(records.autocast.AutocastRegion, "place", "device", "dtype"):
             if seen.wanted and seen.elsewhere and not seen.inside:
                 yield self._nothing_cast(rank, seen, self._is_known(recording, seen))
-        for error in rank.latest(AutocastError, "kind", "place"):
+        for error in rank.latest(records.autocast.AutocastError, "kind", "place"):
             if error.kind == "device":
                 yield self.seen_at(
                     rank,
@@ -60,7 +60,7 @@ class WrongDeviceType(AutocastRule):
                     severity="error",
                 )
 
-    def _is_known(self, recording: Recording, seen: AutocastRegion) -> bool:
+    def _is_known(self, recording: Recording, seen: records.autocast.AutocastRegion) -> bool:
         """Whether the region can never be right: its device is there, or the text says that the model is elsewhere, or
         no file of the program moves anything. A program that was written for another machine is run on this one as it
         is."""
@@ -74,7 +74,7 @@ class WrongDeviceType(AutocastRule):
         named = any(word in line for word in (f'"{seen.device}"', f"'{seen.device}'", f"{seen.device}.amp"))
         return named and not any(word in text for text in recording.sources.values() for word in _ELSEWHERE)
 
-    def _nothing_cast(self, rank: RankRecording, seen: AutocastRegion, known: bool) -> Finding:
+    def _nothing_cast(self, rank: RankRecording, seen: records.autocast.AutocastRegion, known: bool) -> Finding:
         why = "" if seen.enabled else f", and torch has switched it off: no {seen.device} device is here"
         return self.seen_at(
             rank,

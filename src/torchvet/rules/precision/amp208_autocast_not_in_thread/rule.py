@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from itertools import islice
 
-from torchvet.recording.records.autocast import ThreadForward
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, records
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.moves import line_of
 from torchvet.rules.precision.fixes.regions import opened_in
@@ -39,7 +38,7 @@ class AutocastNotInThread(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Layers that ran in float32 in a thread that an active region waited for."""
-        for seen in rank.latest(ThreadForward, "place", "region"):
+        for seen in rank.latest(records.autocast.ThreadForward, "place", "region"):
             yield self.seen_at(
                 rank,
                 seen.region,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.autocast import AutocastError, RoundedProbabilities
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, SourceFile, records
 from torchvet.rules.precision import _losses
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.logits import with_logits
@@ -26,7 +25,7 @@ class BCEUnderAutocast(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """The loss on probabilities within a region: refused, or computed on rounded ones."""
-        for seen in rank.latest(RoundedProbabilities, "place", "dtype"):
+        for seen in rank.latest(records.autocast.RoundedProbabilities, "place", "dtype"):
             message = "binary cross entropy on probabilities under autocast: they are float32 here; CUDA's raises"
             if seen.rounded:
                 message = (
@@ -35,7 +34,7 @@ class BCEUnderAutocast(AutocastRule):
                 )
             lines = [("region", "the region begins", seen.region)]
             yield self.seen_at(rank, seen.place, message, lines, severity="warning" if seen.rounded else "info")
-        for error in rank.latest(AutocastError, "kind", "place"):
+        for error in rank.latest(records.autocast.AutocastError, "kind", "place"):
             if error.kind == "bce":
                 message, begins = f"autocast refuses this loss: {error.message}", "the region begins"
                 yield self.seen_at(rank, error.place, message, [("region", begins, error.region)])

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchvet.analysis.amp import Trial, result_of
-from torchvet.formatting import percent
-from torchvet.recording.records.amp import AmpMode, AmpRun
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Remedy, Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Remedy, Rule, percent, records
 from torchvet.rules.shared.growth_rule import location_of
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ class AmpDoesNotPay(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """By the runs of `torchvet amp`: the mode that the program asks for against float32."""
-        result = result_of(Trial(mode=r.mode, run=r) for r in rank.all(AmpRun))
+        result = result_of(Trial(mode=r.mode, run=r) for r in rank.all(records.amp.AmpRun))
         mode = result.wanted if result is not None else None
         if result is None or mode is None:
             return
@@ -37,7 +35,7 @@ class AmpDoesNotPay(Rule):
         elif time >= _SLOWER:
             yield self._finding(result, mode, time, f", and saves {percent(1 - memory)} of the peak")
 
-    def _finding(self, result: AmpResult, mode: AmpMode, time: float, saves: str) -> Finding:
+    def _finding(self, result: AmpResult, mode: records.amp.AmpMode, time: float, saves: str) -> Finding:
         side, plain = result.sides[mode], result.sides["float32"]
         device = "this CPU" if result.device == "cpu" else "this GPU"
         # The quickest run of the one must be slower than the slowest of the other: else it is noise.

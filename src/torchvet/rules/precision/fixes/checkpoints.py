@@ -7,7 +7,7 @@ import ast
 from torchvet.rules.kit import Edit, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.moves import together
-from torchvet.source.model import Event, Unit, blocks, edits, is_name, terminal, walk
+from torchvet.source.model import Event, Unit, blocks, edits, is_name, sole_target, terminal, walk
 
 KEY = "scaler"
 
@@ -32,17 +32,13 @@ def kept_with_optimizer(file: SourceFile, made: Event, saved: Sequence[Event], l
 def _saved(file: SourceFile, event: Event, scaler: str) -> tuple[str, list[Edit]]:
     """The key of an optimizer's state in a checkpoint, and the scaler's beside it; no edits where that is unsure."""
     state, parent = f"{scaler}.state_dict()", event.parent
-    end = edits.end_of(file, event.call)
     if isinstance(parent, ast.Dict):
-        key = next((k for k, v in zip(parent.keys, parent.values, strict=True) if v is event.node), None)
-        if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
-            return "", []
-        text = f"{_quoted(file, key)}: {state}"
-        return key.value, [edits.insert(file, end, _beside(file, parent, key, text))]
+        return _saved_in_dict(file, event, parent, state)
     if isinstance(parent, ast.Call) and file.dotted(parent.func) == "dict":
         name = next((k.arg for k in parent.keywords if k.value is event.node), None)
-        return (name, [edits.insert(file, end, f", {KEY}={state}")]) if name else ("", [])
-    target = parent.targets[0] if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else None
+        beside = edits.insert(file, edits.end_of(file, event.call), f", {KEY}={state}")
+        return (name, [beside]) if name else ("", [])
+    target = sole_target(parent)
     if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Constant):
         return "", []
     text = f"{file.segment(target.value)}[{_quoted(file, target.slice)}] = {state}"
@@ -53,6 +49,14 @@ def _quoted(file: SourceFile, like: ast.expr) -> str:
     """The scaler's key, with the quotes of another."""
     quote = file.segment(like)[:1]
     return f"{quote}{KEY}{quote}"
+
+
+def _saved_in_dict(file: SourceFile, event: Event, literal: ast.Dict, state: str) -> tuple[str, list[Edit]]:
+    key = next((k for k, v in zip(literal.keys, literal.values, strict=True) if v is event.node), None)
+    if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+        return "", []
+    text = _beside(file, literal, key, f"{_quoted(file, key)}: {state}")
+    return key.value, [edits.insert(file, edits.end_of(file, event.call), text)]
 
 
 def _beside(file: SourceFile, whole: ast.Dict, key: ast.expr, text: str) -> str:

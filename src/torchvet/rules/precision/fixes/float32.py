@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import may_be_tensor, with_method
-from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, events_at
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, events_at, may_be_tensor, with_method
 from torchvet.rules.precision.fixes.moves import line_of, related_lines
 from torchvet.source.model import Event, edits, is_call, receiver, walk
 

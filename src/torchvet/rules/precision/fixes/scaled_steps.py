@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Edit, Effect, Finding, Sequence, SourceFile, Step
 from torchvet.rules.precision.fixes.moves import alone, line_of, related_lines, together
-from torchvet.source.model import Event, Unit, blocks, edits, receiver, terminal, walk
+from torchvet.source.model import Event, Unit, blocks, edits, is_attribute, names_in, receiver, terminal, walk
 from torchvet.source.model.steps import text_of
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _only_if(file: SourceFile, event: Event, condition: str, unit: Unit, block: 
 
 def _free(unit: Unit, *names: str) -> str:
     """The first of some names that means nothing in a unit; empty where all do."""
-    used = {n.id for n in walk(unit.node) if isinstance(n, ast.Name)}
+    used = names_in(unit.node)
     return next((n for n in names if n not in used and unit.home(n) is None), "")
 
 
@@ -140,7 +140,7 @@ def _is_plain(file: SourceFile, step: Step, backward: Event, steps: Event, loss:
         return False
     if backward.unit is not unit or any(c.event.unit is not unit for c in step.of("clip")):
         return False
-    reads = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in walk(unit.node))
+    reads = any(is_attribute(n, "grad") for n in walk(unit.node))
     return not reads and loss.lineno == loss.end_lineno
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Edit, Effect, Finding, Sequence, SourceFile, calls_at
 from torchvet.rules.precision.fixes.moves import together
-from torchvet.source.model import Event, Unit, blocks, edits, is_call, names_bound, receiver, terminal, walk
+from torchvet.source.model import Event, Unit, blocks, edits, is_call, is_name, names_bound, receiver, terminal, walk
 
 if TYPE_CHECKING:
     from torchvet.rules.precision._scaling import ScaledPass
@@ -30,7 +30,7 @@ def read_before_scaling(file: SourceFile, scaled: Event, name: str, read: Event)
     between = range(scaled.index, read.index)
     if any(b.index in between for b in scaled.unit.bindings.get(given.id, ())) or read.loop is not scaled.loop:
         return []
-    found = [n for n in walk(read.node) if isinstance(n, ast.Name) and n.id == name]
+    found = [n for n in walk(read.node) if is_name(n, name)]
     return [edits.replace(file, found[0], given.id)] if len(found) == 1 else []
 
 
@@ -43,7 +43,7 @@ def _scaled_at_its_backward(file: SourceFile, scaled: Event, name: str) -> list[
     if len(backward) != 1 or terminal(backward[0].node) != "backward":
         return []
     on, alike = receiver(backward[0].call), backward[0].context.arms == scaled.context.arms
-    if not isinstance(on, ast.Name) or on.id != name or not alike or backward[0].loop is not scaled.loop:
+    if not is_name(on, name) or not alike or backward[0].loop is not scaled.loop:
         return []
     if len(blocks.block_of(unit.node, scaled.statement)) < 2 or call.lineno != call.end_lineno:
         return []

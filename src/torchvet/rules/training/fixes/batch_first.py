@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edits, Finding, SourceFile
-from torchvet.source.model import edits
+from torchvet.source.model import edits, is_unpacked, keyword
 
 _RECURRENT = ("RNN", "LSTM", "GRU")
 _NAMES = ("TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer", "MultiheadAttention", *_RECURRENT)
@@ -21,7 +21,7 @@ def made_batch_first(file: SourceFile, finding: Finding) -> Edits:
     if len(calls) != 1 or file.dotted(calls[0].func) not in _LAYERS:
         return ()
     (call,) = calls
-    written = next((keyword.value for keyword in call.keywords if keyword.arg == "batch_first"), None)
+    written = keyword(call, "batch_first")
     if not _is_written_down(call):
         return ()
     return [edits.replace(file, written, "True")] if written else edits.with_argument(file, call, "batch_first=True")
@@ -29,5 +29,5 @@ def made_batch_first(file: SourceFile, finding: Finding) -> Edits:
 
 def _is_written_down(call: ast.Call) -> bool:
     """Whether it is seen what the layer is given: `**options` or `*sizes` may hold it."""
-    spread = any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords)
+    spread = is_unpacked(call)
     return not spread and len(call.args) <= _GIVEN

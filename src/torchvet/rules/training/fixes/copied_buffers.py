@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import unit_of
-from torchvet.rules.kit import Edits, Finding, SourceFile
+from torchvet.rules.kit import Edits, Finding, SourceFile, unit_of
 from torchvet.source.model import blocks, edits, is_call, receiver, terminal, walk
 
 

@@ -51,7 +51,7 @@ def _known_in(file: SourceFile, one: Moment, unit: Unit) -> str:
     on, own, caller = receiver(one.event.call), one.event.unit, one.at.unit
     if on is None or not root_of(on):
         return ""
-    if _is_known_as(file, file.segment(on), one.event, unit):
+    if _is_known_as(file.segment(on), one.event, unit):
         return file.segment(on)
     # `test(model, loader)` and `train(model, loader)` of one function, which gives both the same.
     there = _given(file, one.at, own, file.segment(on))
@@ -79,7 +79,7 @@ def _first_of(node: ast.AST) -> ast.stmt:
     return body[1] if quoted and len(body) > 1 else body[0]
 
 
-def _is_known_as(file: SourceFile, name: str, switching: Event, unit: Unit) -> bool:
+def _is_known_as(name: str, switching: Event, unit: Unit) -> bool:
     """Whether a model is the same by its name in another function: an attribute of one object, or a global name."""
     own, root = switching.unit, name.partition(".")[0]
     if own is unit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edits, Finding, SourceFile, calls_at, events_at
-from torchvet.source.model import Event, edits, holds, is_call, is_set, receiver, terminal, walk
+from torchvet.source.model import Event, edits, holds, is_attribute, is_call, is_set, receiver, terminal, walk
 
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop)
 _OUT = ("detach", "cpu", "numpy", "data")
@@ -87,7 +87,7 @@ def _undetached(file: SourceFile, finding: Finding) -> Edits:
     """`x.clone().detach()` as `x.clone()`, where the line cuts at one place and what it makes stays a tensor."""
     # With another cut on the line this may be the one that is meant.
     nodes = [n for e in events_at(file, finding) for n in walk(e.statement)]
-    if any(isinstance(n, ast.Attribute) and n.attr in ("data", "item", "numpy") for n in nodes):
+    if any(is_attribute(n, "data", "item", "numpy") for n in nodes):
         return ()
     found = [(e, on) for e, on in calls_at(file, finding, "detach") if not isinstance(e.parent, ast.Attribute)]
     return [edits.replace(file, e.call, file.segment(on)) for e, on in found] if len(found) == 1 else ()

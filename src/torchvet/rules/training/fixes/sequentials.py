@@ -6,8 +6,7 @@ import ast
 from collections.abc import Collection
 
 from torchvet.rules.kit import Edit, Edits, Finding, SourceFile, about, events_at
-from torchvet.source.model import Event, edits
-from torchvet.source.model.origins import made_by
+from torchvet.source.model import Event, edits, origins
 
 _NAMES = (
     *("ReLU", "ReLU6", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "LogSigmoid", "Softplus"),
@@ -20,7 +19,7 @@ _PARTS = 3
 
 def modules_made(event: Event) -> list[ast.Call]:
     """The calls that make the module that is called; nothing where it may be another too, or none."""
-    made = [value for value, _ in made_by(event.call.func, event.unit)]
+    made = [value for value, _ in origins.made_by(event.call.func, event.unit)]
     calls = [value for value in made if isinstance(value, ast.Call)]
     return calls if len(calls) == len(made) else []
 

@@ -6,22 +6,11 @@ import ast
 import itertools
 import re
 
-from torchvet.rules.core.fixing import all_or_none, events_at
-from torchvet.rules.kit import Edits, Finding, Iterator, Sequence, SourceFile, about
+from torchvet.rules.kit import Edits, Finding, Iterator, Sequence, SourceFile, about, all_or_none, events_at
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import (
-    Event,
-    calls_in,
-    edits,
-    names_bound,
-    names_in,
-    receiver,
-    targets_of,
-    terminal,
-    value_for,
-)
-from torchvet.source.model import torch_names as names
-from torchvet.source.model.origins import identity, models_in
+from torchvet.source.model import Event, calls_in, edits, names_bound, names_in, origins, torch_names
+from torchvet.source.model.units import targets_of, value_for
+from torchvet.source.syntax import receiver, terminal
 
 _SCHEDULES = re.compile(r"schedul|warmup|lr_lambda|LRPolicy", re.I)
 _GIVEN = ("optimizer", "optim", "opt")
@@ -58,9 +47,11 @@ def _is_trained(file: SourceFile, part: str) -> bool:
 
 def _owner_of_one_part(file: SourceFile, event: Event) -> tuple[str, str] | None:
     """Whose one part an optimizer is given, and which; None where it is given more, or something else."""
-    if not isinstance(event.node, ast.Call) or "optimizer" not in names.role_of_call(file.dotted(event.call.func)):
+    if not isinstance(event.node, ast.Call) or "optimizer" not in torch_names.role_of_call(
+        file.dotted(event.call.func)
+    ):
         return None
-    given = models_in(event.call)
+    given = origins.models_in(event.call)
     only = given[0] if len(given) == 1 else None
     return (file.segment(only.value), only.attr) if isinstance(only, ast.Attribute) else None
 
@@ -113,7 +104,7 @@ def _optimizers_in(file: SourceFile, made: Event) -> Iterator[tuple[str, ast.stm
         if isinstance(event.node, ast.Assign) and len(event.node.targets) == 1:
             (target,), value = event.node.targets, event.node.value
             given = isinstance(value, ast.Name) and value.id in made.unit.parameters and value.id in _GIVEN
-            called = isinstance(value, ast.Call) and "optimizer" in names.role_of_call(file.dotted(value.func))
+            called = isinstance(value, ast.Call) and "optimizer" in torch_names.role_of_call(file.dotted(value.func))
             if (given or called) and isinstance(target, (ast.Name, ast.Attribute)):
                 yield file.segment(target), event.statement
 
@@ -139,18 +130,18 @@ def _built_before(file: SourceFile, put: Event) -> Iterator[Event]:
     """Optimizers of a whole model that a line puts a part into, by another method or earlier in the same unit."""
     target = targets_of(put.node)[0]
     assert isinstance(target, ast.Attribute)
-    model = identity(target.value, put.unit)
-    for made in file.calls(*names.OPTIMIZERS):
-        if "optimizer" not in names.role_of_call(file.dotted(made.call.func)):
+    model = origins.identity(target.value, put.unit)
+    for made in file.calls(*torch_names.OPTIMIZERS):
+        if "optimizer" not in torch_names.role_of_call(file.dotted(made.call.func)):
             continue
-        given = models_in(made.call)
+        given = origins.models_in(made.call)
         if made.unit is put.unit and made.index > put.index:
             continue
         bound = targets_of(made.statement)
         once = len(bound) == 1 and (
             not isinstance(bound[0], ast.Name) or len(made.unit.bindings.get(bound[0].id, ())) == 1
         )
-        if len(given) == 1 and once and identity(given[0], made.unit) & model:
+        if len(given) == 1 and once and origins.identity(given[0], made.unit) & model:
             yield made
 
 
@@ -184,7 +175,7 @@ def _block(event: Event) -> list[ast.stmt]:
 def _added(file: SourceFile, put: Event, made: Event) -> Edits:
     """`optimizer.add_param_group(…)` after the line that puts a part in."""
     target, name = targets_of(put.node)[0], targets_of(made.statement)[0]
-    optimizer = _seen_from(file, name, made, put)
+    optimizer = _seen_from(name, made, put)
     given = _parameters(file, target, put)
     # A scheduler of one group would not know of the second.
     if not optimizer or not given or file.mentions("lr_scheduler", "Scheduler", "scheduler"):
@@ -192,7 +183,7 @@ def _added(file: SourceFile, put: Event, made: Event) -> Edits:
     return edits.after(file, put.statement, f'{optimizer}.add_param_group({{"params": {given}}})')
 
 
-def _seen_from(file: SourceFile, name: ast.expr, made: Event, put: Event) -> str:
+def _seen_from(name: ast.expr, made: Event, put: Event) -> str:
     """What an optimizer is called where a part is put in; empty where it is not known there."""
     if isinstance(name, ast.Name):
         return name.id if put.unit.home(name.id) is made.unit and put.unit is made.unit else ""

@@ -6,13 +6,11 @@ import ast
 import re
 from itertools import chain
 
-from torchvet.finding import Measured, Related
-from torchvet.recording.records.optimizers import OptimizerUse
-from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, SourceFile, Step, calls_at
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.training._single_steps import Uncleared, uncleared_steps
-from torchvet.source.model import Event, edits, given, receiver
-from torchvet.source.model.origins import Identity, identity, models_in
+from torchvet.source.model import Event, edits, given, origins, receiver
 
 _CAUSE = "backward adds to `.grad`, and nothing sets it to zero or None between the steps"
 _ENOUGH = 3
@@ -31,14 +29,14 @@ class GradientsNotCleared(loops.LoopRule):
     fix_may_change_losses = True
     once_a_place = False  # one backward may be where the gradients of two optimizers come from
 
-    def could_be_measured(self, recording: Recording) -> bool:
+    def could_be_measured(self, recording: kit.Recording) -> bool:
         """Needed: an optimizer whose steps were checked."""
-        uses = [use for rank in recording.ranks for use in rank.all(OptimizerUse)]
+        uses = [use for rank in recording.ranks for use in rank.all(records.optimizers.OptimizerUse)]
         return super().could_be_measured(recording) and any(use.checked >= _ENOUGH for use in uses)
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Optimizers whose checked steps did not start from cleared gradients: none of them, or only a few."""
-        for use in rank.latest(OptimizerUse, "id"):
+        for use in rank.latest(records.optimizers.OptimizerUse, "id"):
             always = use.uncleared == use.checked
             if use.uncleared >= _ENOUGH and (always or use.uncleared >= _MOSTLY * use.checked):
                 began = "none of {} checked steps began" if always else "{} of {} checked steps did not begin"
@@ -48,17 +46,17 @@ class GradientsNotCleared(loops.LoopRule):
                 advice = (
                     "clear this optimizer's gradients once per step, right before the first backward of its own loss"
                 )
-                measured = Measured(steps=use.checked)
+                measured = kit.Measured(steps=use.checked)
                 cause = _CAUSE if always else f"{_CAUSE}, except now and then, as at the start of an epoch"
                 yield self.observed(rank, use.step_place, message, cause=cause, advice=advice, measured=measured)
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """Clear them between the steps."""
-        for stepped, on in calls_at(file, finding, "step"):
+        for stepped, on in kit.calls_at(file, finding, "step"):
             return _cleared(file, stepped, on)
         return ()
 
-    def in_file(self, file: SourceFile) -> Findings:
+    def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """Loops with a backward and a step whose optimizer nothing clears."""
         if file.mentions("register_post_accumulate_grad_hook", "optimizer_in_backward"):
             return
@@ -69,7 +67,7 @@ class GradientsNotCleared(loops.LoopRule):
         for one in uncleared_steps(file):
             yield self._of_one_step(file, one)
 
-    def _of_one_step(self, file: SourceFile, one: Uncleared) -> Finding:
+    def _of_one_step(self, file: kit.SourceFile, one: Uncleared) -> kit.Finding:
         """A function that is one step, or an update by hand: a caller in another file may clear, a loop has none."""
         on = one.model if one.model is not None else receiver(one.update.call)
         name = file.segment(on) if on is not None else "the optimizer"
@@ -79,7 +77,7 @@ class GradientsNotCleared(loops.LoopRule):
         message = f"{does} by the sum of all gradients so far: neither {where} nor the rest of this file clears them"
         related = [self.also(file, "stepped", one.update)]
         if one.loop is None:
-            place = Related(role="step", message=f"def {one.unit.name}", path=file.path, line=one.unit.first)
+            place = kit.Related(role="step", message=f"def {one.unit.name}", path=file.path, line=one.unit.first)
             related = [place, *related]
         around = one.update.loop.node if one.model is not None and one.update.loop is not None else None
         after = around if isinstance(around, ast.stmt) else one.update.statement
@@ -94,7 +92,7 @@ class GradientsNotCleared(loops.LoopRule):
             related=related,
         )
 
-    def _is_uncleared(self, file: SourceFile, step: Step, stepped: Effect) -> bool:
+    def _is_uncleared(self, file: kit.SourceFile, step: kit.Step, stepped: kit.Effect) -> bool:
         if not self._repeats(step) or self._may_clear(stepped):
             return False
         if not any(self._adds(file, e) and not e.excludes(stepped) for e in step.of("backward")):
@@ -110,13 +108,13 @@ class GradientsNotCleared(loops.LoopRule):
         return not (hidden or self._is_wrapper(file, stepped) or self._is_of_the_turn(step, stepped))
 
     @staticmethod
-    def _may_clear(stepped: Effect) -> bool:
+    def _may_clear(stepped: kit.Effect) -> bool:
         """Whether a step may clear gradients itself: through its closure, or as an engine such as DeepSpeed's."""
         closure = stepped.kind == "step" and bool(stepped.event.call.args)
         return closure or stepped.through == stepped.subject
 
     @staticmethod
-    def _repeats(step: Step) -> bool:
+    def _repeats(step: kit.Step) -> bool:
         """Whether it is a loop that runs more than a few times."""
         if step.loop is None:
             return False
@@ -124,7 +122,7 @@ class GradientsNotCleared(loops.LoopRule):
         return not (isinstance(over, ast.Call) and re.fullmatch(r"range\([0-3]\)", ast.unparse(over)))
 
     @staticmethod
-    def _adds(file: SourceFile, backward: Effect) -> bool:
+    def _adds(file: kit.SourceFile, backward: kit.Effect) -> bool:
         """A backward that adds to `.grad`, as neither DeepSpeed's nor `torch.distributed.autograd`'s need do."""
         node = backward.event.node
         if not isinstance(node, ast.Call):
@@ -135,17 +133,17 @@ class GradientsNotCleared(loops.LoopRule):
         return on is not None and "accelerator" in file.roles.of(on, backward.event.unit)
 
     @classmethod
-    def _are_others(cls, file: SourceFile, clears: list[Effect], stepped: Effect) -> bool:
+    def _are_others(cls, file: kit.SourceFile, clears: list[kit.Effect], stepped: kit.Effect) -> bool:
         """Whether what is cleared is known to be other optimizers' parameters only."""
         subject, unit = loops.subject_of(stepped), stepped.event.unit
-        own, mine = identity(subject, unit), loops.models_of(subject, unit)
+        own, mine = origins.identity(subject, unit), loops.models_of(subject, unit)
         if mine is None:
             return False
         # To clear a model also clears its parts, and to clear a part may be to clear what is stepped.
         whole = mine | loops.wholes_of(subject, unit)
         for clear in clears:
             node = loops.subject_of(clear)
-            if node is None or clear.subject in ("", "*") or identity(node, clear.event.unit) & own:
+            if node is None or clear.subject in ("", "*") or origins.identity(node, clear.event.unit) & own:
                 return False
             others, parts = cls._cleared_by(file, node, clear)
             if others is None or others & whole or parts & mine or stepped.subject.startswith(clear.subject + "."):
@@ -153,19 +151,21 @@ class GradientsNotCleared(loops.LoopRule):
         return True
 
     @staticmethod
-    def _cleared_by(file: SourceFile, node: ast.expr, clear: Effect) -> tuple[Identity | None, Identity]:
+    def _cleared_by(
+        file: kit.SourceFile, node: ast.expr, clear: kit.Effect
+    ) -> tuple[kit.Identity | None, kit.Identity]:
         """The models whose gradients a `zero_grad` clears, None where they are not known, and what these are parts of.
         A model may be cleared itself, with those that it was made of."""
         where = clear.event.unit
         others, parts = loops.models_of(node, where), loops.wholes_of(node, where)
         made = loops.constructors(node, where) if others is None else None
         if made is not None and "module" in file.roles.of(node, where):
-            within = chain.from_iterable(identity(one, home) for call, home in made for one in given(call))
-            return identity(node, where).union(within), loops.bases_of(node, where)
+            within = chain.from_iterable(origins.identity(one, home) for call, home in made for one in given(call))
+            return origins.identity(node, where).union(within), loops.bases_of(node, where)
         return others, parts
 
     @staticmethod
-    def _cleared_out_of_sight(step: Step) -> bool:
+    def _cleared_out_of_sight(step: kit.Step) -> bool:
         """A `zero_grad` in the text of these units that is no effect of theirs: in a nested function or a hook."""
         file = step.unit.file
         known = {e.line for e in file.effects(step.unit) if e.kind == "zero_grad"}
@@ -180,7 +180,7 @@ class GradientsNotCleared(loops.LoopRule):
         )
 
     @staticmethod
-    def _is_wrapper(file: SourceFile, stepped: Effect) -> bool:
+    def _is_wrapper(file: kit.SourceFile, stepped: kit.Effect) -> bool:
         """An optimizer of a class from elsewhere, whose `step` may clear."""
         made = loops.constructors(loops.subject_of(stepped), stepped.event.unit) or []
         for call, where in made:
@@ -193,18 +193,18 @@ class GradientsNotCleared(loops.LoopRule):
         return False
 
     @staticmethod
-    def _is_of_the_turn(step: Step, stepped: Effect) -> bool:
+    def _is_of_the_turn(step: kit.Step, stepped: kit.Effect) -> bool:
         """An optimizer of what each turn of the loop makes anew: no gradient is there."""
         for call, where in loops.constructors(loops.subject_of(stepped), stepped.event.unit) or []:
             first = call.args[0] if call.args else None
             if first is None:
                 continue
-            learned = first.elts if isinstance(first, (ast.List, ast.Tuple)) else models_in(first)
+            learned = first.elts if isinstance(first, (ast.List, ast.Tuple)) else origins.models_in(first)
             if learned and all(loops.made_anew(one, where, step, stepped.at) for one in learned):
                 return True
         return False
 
-    def _suspected(self, file: SourceFile, step: Step, stepped: Effect) -> Finding:
+    def _suspected(self, file: kit.SourceFile, step: kit.Step, stepped: kit.Effect) -> kit.Finding:
         backward = next(e for e in step.of("backward") if not e.excludes(stepped))
         name = loops.name_of(stepped)
         message = f"{name} steps on the sum of all gradients so far: nothing clears them in this loop"
@@ -214,14 +214,14 @@ class GradientsNotCleared(loops.LoopRule):
         return self.suspect(file, backward.event, message, cause=_CAUSE, advice=advice, edits=change, related=related)
 
     @staticmethod
-    def _edits(file: SourceFile, stepped: Effect) -> Edits:
+    def _edits(file: kit.SourceFile, stepped: kit.Effect) -> kit.Edits:
         subject = loops.subject_of(stepped)
         if subject is None or not isinstance(stepped.event.parent, ast.Expr):
             return []
         return _cleared(file, stepped.event, subject)
 
 
-def _cleared(file: SourceFile, stepped: Event, optimizer: ast.expr) -> Edits:
+def _cleared(file: kit.SourceFile, stepped: Event, optimizer: ast.expr) -> kit.Edits:
     """Clear right after the step, which is right for accumulation too; but before its own backward where that is
     plain to see and another adds to the same gradients, as a generator's goes through the discriminator."""
     clear = f"{file.segment(optimizer)}.zero_grad()"

@@ -5,26 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.finding import Location
-from torchvet.recording.records.optimizers import NeverStepped, OptimizerUse
-from torchvet.recording.records.scaling import EmptyStep, ScalingUse
-from torchvet.rules.kit import (
-    Edits,
-    Effect,
-    Finding,
-    Findings,
-    Measured,
-    Place,
-    RankRecording,
-    Recording,
-    SourceFile,
-    Step,
-)
+from torchvet.recording import records
+from torchvet.rules import kit
+from torchvet.rules.shared import empty_steps, seen_suspicions
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.empty_steps import refused_empty
-from torchvet.rules.shared.seen_suspicions import confirmed
-from torchvet.source.model import Loop
-from torchvet.source.model.origins import identity
+from torchvet.source.model import Loop, origins
 
 _ENOUGH = 4
 """Steps before what never happened is a habit."""
@@ -45,41 +30,51 @@ class GradientsClearedTooLate(loops.LoopRule):
 
     silence_clears = False  # a run does not tell gradients that are zero from gradients that were cleared
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Optimizers that never had a gradient, where source shows what clears them before the step, or the run that
         they were there after backward; and steps that a scaler refused for that."""
-        for use in rank.latest(OptimizerUse, "id"):
+        for use in rank.latest(records.optimizers.OptimizerUse, "id"):
             found = [*self._of_use(rank, recording, use)]
             yield from found
             if use.gradients_were_cleared and not found:
                 yield self._thrown_away(rank, use)
-        ended = refused_empty(rank)
+        ended = empty_steps.refused_empty(rank)
         if ended is not None and ended.cleared is not None:
             yield self._refused(rank, ended, ended.cleared)
 
         # Steps that a scaler has left out were reached: AMP118 speaks of them.
-        left_out = any(use.skipped for use in rank.all(ScalingUse))
-        for never in rank.latest(NeverStepped) if not left_out else ():
+        left_out = any(use.skipped for use in rank.all(records.scaling.ScalingUse))
+        for never in rank.latest(records.optimizers.NeverStepped) if not left_out else ():
             if not never.steps and never.dropped >= _DROPS and never.passes >= _PASSES and not never.changed:
                 yield from self._never(rank, recording, never)
 
-    def _of_use(self, rank: RankRecording, recording: Recording, use: OptimizerUse) -> Findings:
+    def _of_use(
+        self, rank: kit.RankRecording, recording: kit.Recording, use: records.optimizers.OptimizerUse
+    ) -> kit.Findings:
         if 0 < use.parameters == use.without_gradient_count and use.steps >= _ENOUGH:
             seen = f": none of {use.parameters} parameters had a gradient in any of {use.steps:,} steps"
-            measured = Measured(steps=use.steps)
-            yield from confirmed(self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped")
+            measured = kit.Measured(steps=use.steps)
+            yield from seen_suspicions.confirmed(
+                self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped"
+            )
         elif use.dropped >= _DROPS:
             yield from self._seen_dropped(rank, recording, use)
 
-    def _seen_dropped(self, rank: RankRecording, recording: Recording, use: OptimizerUse) -> Findings:
+    def _seen_dropped(
+        self, rank: kit.RankRecording, recording: kit.Recording, use: records.optimizers.OptimizerUse
+    ) -> kit.Findings:
         """Gradients of several backward calls were to be added up, and all but the last were cleared."""
         seen = f": {use.dropped} times in its first steps a backward's gradients were cleared without a step"
-        measured = Measured(steps=use.steps)
-        for finding in confirmed(self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped"):
+        measured = kit.Measured(steps=use.steps)
+        for finding in seen_suspicions.confirmed(
+            self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped"
+        ):
             if any(r.role == "each turn" for r in finding.related):
                 yield finding
 
-    def _never(self, rank: RankRecording, recording: Recording, never: NeverStepped) -> Findings:
+    def _never(
+        self, rank: kit.RankRecording, recording: kit.Recording, never: records.optimizers.NeverStepped
+    ) -> kit.Findings:
         """Source has a step for the optimizer that no pass has reached."""
         path = never.backward.path if never.backward is not None else never.place.path
         file = recording.model(path)
@@ -87,7 +82,7 @@ class GradientsClearedTooLate(loops.LoopRule):
         lines = {e.line: e for e in steps}
         if not lines or never.backward is None:
             return
-        at = Location(path=path, line=min(lines), function=lines[min(lines)].event.unit.name)
+        at = kit.Location(path=path, line=min(lines), function=lines[min(lines)].event.unit.name)
         yield self.observed(
             rank,
             at if len(lines) == 1 else never.backward,
@@ -97,21 +92,21 @@ class GradientsClearedTooLate(loops.LoopRule):
             advice="look at the condition of the step: where it counts batches, an epoch may have fewer of them; step "
             "at the end of the epoch, too, or count on from epoch to epoch",
             severity="warning",
-            measured=Measured(steps=never.passes),
+            measured=kit.Measured(steps=never.passes),
             related=[self.beside("backward", "gradients are made here", never.backward)],
         )
 
-    def _thrown_away(self, rank: RankRecording, use: OptimizerUse) -> Finding:
+    def _thrown_away(self, rank: kit.RankRecording, use: records.optimizers.OptimizerUse) -> kit.Finding:
         message = f"{use.name}.step() changes nothing: in {use.thrown} checked steps it found no gradient"
         cause = (
             "gradients were there when backward returned, and were gone when the step began: they are cleared between"
         )
         advice = "clear the gradients after the step, or before backward"
         return self.observed(
-            rank, use.step_place, message, cause=cause, advice=advice, measured=Measured(steps=use.thrown)
+            rank, use.step_place, message, cause=cause, advice=advice, measured=kit.Measured(steps=use.thrown)
         )
 
-    def _refused(self, rank: RankRecording, ended: EmptyStep, cleared: Place) -> Finding:
+    def _refused(self, rank: kit.RankRecording, ended: records.scaling.EmptyStep, cleared: kit.Place) -> kit.Finding:
         return self.observed(
             rank,
             cleared,
@@ -122,7 +117,7 @@ class GradientsClearedTooLate(loops.LoopRule):
             related=[self.beside("stepped", ended.place.function, ended.place)],
         )
 
-    def in_file(self, file: SourceFile) -> Findings:
+    def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """A clear after the last backward and before the step that was to use its gradients."""
         for step in file.steps:
             for clear in step.of("zero_grad"):
@@ -134,7 +129,7 @@ class GradientsClearedTooLate(loops.LoopRule):
                 if stepped is not None:
                     yield self._all_but_one(file, clear, stepped)
 
-    def _uses_the_last(self, file: SourceFile, step: Step, clear: Effect) -> Effect | None:
+    def _uses_the_last(self, file: kit.SourceFile, step: kit.Step, clear: kit.Effect) -> kit.Effect | None:
         """The step behind an inner loop that makes gradients and clears them in each of its turns."""
         stepped = self._next_step(step, clear)
         made = [e for e in step.of("backward") if stepped is not None and clear.order < e.order < stepped.order]
@@ -146,7 +141,7 @@ class GradientsClearedTooLate(loops.LoopRule):
         return stepped
 
     @staticmethod
-    def _inner_loop(clear: Effect, made: list[Effect], stepped: Effect) -> Loop | None:
+    def _inner_loop(clear: kit.Effect, made: list[kit.Effect], stepped: kit.Effect) -> Loop | None:
         """The loop that clears and makes them, if the step is behind it: in the unit that has them all, else in that of
         the training step."""
         together = len({id(e.event.unit) for e in (clear, *made, stepped)}) == 1
@@ -155,7 +150,7 @@ class GradientsClearedTooLate(loops.LoopRule):
         inner = loop is not None and not last.inside(loop) and all(e.inside(loop) for e in passes)
         return loop if inner else None
 
-    def _next_step(self, step: Step, clear: Effect) -> Effect | None:
+    def _next_step(self, step: kit.Step, clear: kit.Effect) -> kit.Effect | None:
         """The next step of the optimizer whose gradients a call clears. With a closure it makes them itself."""
         if not isinstance(clear.event.node, ast.Call):
             return None
@@ -164,17 +159,17 @@ class GradientsClearedTooLate(loops.LoopRule):
         return None if closure else stepped
 
     @staticmethod
-    def _plainly(file: SourceFile, step: Step, loop: Loop) -> bool:
+    def _plainly(file: kit.SourceFile, step: kit.Step, loop: Loop) -> bool:
         """Whether nothing in the loop reads the gradients, or leaves it early."""
         text = loops.loop_text(file, loop)
         reads = "grad" in _NOT_GRADIENTS.sub("", text) or "break" in text
         return not reads and not any(e.inside(loop) for e in step.opaque)
 
     @staticmethod
-    def _hidden(file: SourceFile, step: Step, clear: Effect, stepped: Effect) -> bool:
+    def _hidden(file: kit.SourceFile, step: kit.Step, clear: kit.Effect, stepped: kit.Effect) -> bool:
         return loops.clears_by_hand(loops.units_of(step)) or loops.hides_between(file, clear, stepped)
 
-    def _all_but_one(self, file: SourceFile, clear: Effect, stepped: Effect) -> Finding:
+    def _all_but_one(self, file: kit.SourceFile, clear: kit.Effect, stepped: kit.Effect) -> kit.Finding:
         text, name = file.segment(clear.event.node), loops.name_of(stepped)
         message = f"{text} clears the gradients in every turn of this loop: {name}.step() uses those of the last alone"
         cause = "the gradients of all other turns are made and thrown away"
@@ -182,7 +177,7 @@ class GradientsClearedTooLate(loops.LoopRule):
         related = [self.also(file, "stepped", stepped.event), self.also(file, "each turn", clear.event)]
         return self.suspect(file, clear.event, message, cause=cause, advice=advice, related=related)
 
-    def _starved(self, file: SourceFile, step: Step, clear: Effect) -> Effect | None:
+    def _starved(self, file: kit.SourceFile, step: kit.Step, clear: kit.Effect) -> kit.Effect | None:
         """The next step of the same optimizer, where nothing makes gradients for it in between."""
         stepped = self._next_step(step, clear)
         if stepped is None:
@@ -192,23 +187,23 @@ class GradientsClearedTooLate(loops.LoopRule):
         return stepped if self._waits(step, clear) and not self._hidden(file, step, clear, stepped) else None
 
     @staticmethod
-    def _waits(step: Step, clear: Effect) -> bool:
+    def _waits(step: kit.Step, clear: kit.Effect) -> bool:
         """Whether there are gradients at a clear that no step has used."""
         before = [e for e in step.of("backward", "step", "scaler_step") if e.order < clear.order]
         return [e.is_step for e in before if not e.excludes(clear)][-1:] == [False]
 
     @staticmethod
-    def _uses(stepped: Effect, clear: Effect) -> bool:
+    def _uses(stepped: kit.Effect, clear: kit.Effect) -> bool:
         if stepped.order < clear.order or stepped.excludes(clear):
             return False
         node, where = loops.subject_of(clear), clear.event.unit
-        cleared = identity(node, where)
+        cleared = origins.identity(node, where)
         if cleared & loops.who(stepped):
             return True
         models = loops.models_of(loops.subject_of(stepped), stepped.event.unit)
         return bool(models and cleared & models)
 
-    def _finding(self, file: SourceFile, step: Step, clear: Effect, stepped: Effect) -> Finding:
+    def _finding(self, file: kit.SourceFile, step: kit.Step, clear: kit.Effect, stepped: kit.Effect) -> kit.Finding:
         last = [e for e in step.of("backward") if e.order < clear.order][-1]
         text, name = file.segment(clear.event.node), loops.name_of(stepped)
         message = f"{text} throws away the gradients that {name}.step() was to use"
@@ -219,7 +214,7 @@ class GradientsClearedTooLate(loops.LoopRule):
         return self.suspect(file, clear.event, message, cause=cause, advice=advice, edits=change, related=related)
 
     @staticmethod
-    def _edits(file: SourceFile, clear: Effect, stepped: Effect) -> Edits:
+    def _edits(file: kit.SourceFile, clear: kit.Effect, stepped: kit.Effect) -> kit.Edits:
         """Move the line to right after the step, where both stand in one block: right for accumulation too."""
         one, other = clear.event, stepped.event
         same = one.unit is other.unit and one.loop is other.loop and one.context.arms == other.context.arms

@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from torchvet.recording.records.numeric import ConstantTerm, CutOutput, LostLoss
-from torchvet.recording.records.optimizers import OptimizerUse
-from torchvet.recording.records.scaling import EmptyStep
-from torchvet.recording.records.training import Outcome
-from torchvet.rules.kit import (
-    Edits,
-    Finding,
-    Findings,
-    Iterator,
-    Location,
-    Measured,
-    RankRecording,
-    Recording,
-    SourceFile,
-)
+from torchvet.recording import records
+from torchvet.rules.kit import Edits, Finding, Findings, Location, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.empty_steps import refused_empty
 from torchvet.rules.training.fixes.kept_graphs import kept_in_graph
@@ -47,22 +35,22 @@ class DetachedLoss(loops.LoopRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Backward passes whose graph reaches no parameter, the one that raised, and terms that were numbers."""
-        lost = rank.latest(LostLoss)
+        lost = rank.latest(records.numeric.LostLoss)
         yield from self._lost(rank, recording, lost)
         known = {place for r in lost if r.is_habit for place in (r.place, r.made)}
-        for term in rank.latest(ConstantTerm):
+        for term in rank.latest(records.numeric.ConstantTerm):
             if term.place not in known:
                 yield self._constant_term(rank, term)
-        without = sum(u.without_gradient_count for u in rank.latest(OptimizerUse, "id"))
-        for cut in rank.latest(CutOutput):
+        without = sum(u.without_gradient_count for u in rank.latest(records.optimizers.OptimizerUse, "id"))
+        for cut in rank.latest(records.numeric.CutOutput):
             # With fewer parameters without gradients, some that missed theirs here had one in other steps.
             if cut.is_habit and cut.missed <= without and cut.place not in known:
                 yield self._cut(rank, cut)
             elif cut.trains_nothing and cut.place not in known:
                 yield self._idle_term(rank, cut)
 
-    def _lost(self, rank: RankRecording, recording: Recording, lost: list[LostLoss]) -> Findings:
-        outcome, ended = rank.last(Outcome), refused_empty(rank)
+    def _lost(self, rank: RankRecording, recording: Recording, lost: list[records.numeric.LostLoss]) -> Findings:
+        outcome, ended = rank.last(records.training.Outcome), refused_empty(rank)
         raised = outcome is not None and _RAISED in (outcome.error or "")
         for record in lost:
             if ended is not None and record.left_empty(ended):
@@ -72,7 +60,7 @@ class DetachedLoss(loops.LoopRule):
             elif record.root == "no graph" and raised:
                 yield self._raised(rank, record)
 
-    def _raised(self, rank: RankRecording, record: LostLoss) -> Finding:
+    def _raised(self, rank: RankRecording, record: records.numeric.LostLoss) -> Finding:
         if not record.grad_enabled:
             cause, advice = "gradients are switched off here (no_grad, set_grad_enabled)", "switch them on again"
         elif not record.parameters:
@@ -89,7 +77,13 @@ class DetachedLoss(loops.LoopRule):
         )
         return self.observed(rank, record.place, message, cause=cause, advice=advice)
 
-    def _refused(self, rank: RankRecording, recording: Recording, record: LostLoss, ended: EmptyStep) -> Finding:
+    def _refused(
+        self,
+        rank: RankRecording,
+        recording: Recording,
+        record: records.numeric.LostLoss,
+        ended: records.scaling.EmptyStep,
+    ) -> Finding:
         """A scaler refused the step, since such a loss had left the optimizer without any gradient."""
         made = _MADE_NEW if record.root == "leaf" else _MADE_OF_NEW
         return self.observed(
@@ -105,7 +99,7 @@ class DetachedLoss(loops.LoopRule):
             ],
         )
 
-    def _reaches_nothing(self, rank: RankRecording, recording: Recording, record: LostLoss) -> Finding:
+    def _reaches_nothing(self, rank: RankRecording, recording: Recording, record: records.numeric.LostLoss) -> Finding:
         made = _MADE_NEW if record.root == "leaf" else _MADE_OF_NEW
         message = (
             f"the loss that backward starts from is {made}: in {record.lost} of {record.judged} checked steps of "
@@ -115,7 +109,7 @@ class DetachedLoss(loops.LoopRule):
         measured = Measured(steps=record.lost)
         return self.observed(rank, place, message, cause=_PRETENDED, advice=_CALL_ON_LOSS, measured=measured)
 
-    def _constant_term(self, rank: RankRecording, record: ConstantTerm) -> Finding:
+    def _constant_term(self, rank: RankRecording, record: records.numeric.ConstantTerm) -> Finding:
         share = record.term / record.loss if record.loss else None
         message = (
             f"a number that item() took out of the graph is added to the loss here ({record.term:.3g} of "
@@ -127,7 +121,7 @@ class DetachedLoss(loops.LoopRule):
             rank, record.place, message, cause=_NUMBER, advice=advice, severity="warning", measured=measured
         )
 
-    def _cut(self, rank: RankRecording, record: CutOutput) -> Finding:
+    def _cut(self, rank: RankRecording, record: records.numeric.CutOutput) -> Finding:
         missed, others = f"{record.missed} of them never had a gradient", "the others"
         if record.missed == record.above:
             missed, others = "none of them ever had a gradient", "other parameters alone"
@@ -143,7 +137,7 @@ class DetachedLoss(loops.LoopRule):
             measured=Measured(steps=record.lost),
         )
 
-    def _idle_term(self, rank: RankRecording, cut: CutOutput) -> Finding:
+    def _idle_term(self, rank: RankRecording, cut: records.numeric.CutOutput) -> Finding:
         return self.observed(
             rank,
             cut.place,
@@ -234,13 +228,18 @@ def _cut_criterion(file: SourceFile, call: ast.expr | None, event: Event) -> boo
     """A call of torch's loss function that is given a detached output and a batch's own data."""
     if not isinstance(call, ast.Call) or "loss" not in file.roles.of(call, event.unit):
         return False
-    made = loops.constructors(call.func, event.unit) or []
-    criterion = bool(made) and all(file.dotted(one.func).startswith("torch.nn.") for one, _ in made)
-    if not criterion and not file.dotted(call.func).startswith("torch.nn.functional."):
+    if not _is_of_torch(file, call, event):
         return False
     tensors = [one for one in given(call) if not isinstance(one, ast.Constant)]
     cut = [one for one in tensors if _detached(file, one, event)]
     return bool(cut) and all(one in cut or _is_data(one, event) for one in tensors)
+
+
+def _is_of_torch(file: SourceFile, loss: ast.Call, event: Event) -> bool:
+    """Whether a loss is one of `torch.nn.functional`, or made of a class of torch.nn."""
+    made = loops.constructors(loss.func, event.unit) or []
+    criterion = bool(made) and all(file.dotted(one.func).startswith("torch.nn.") for one, _ in made)
+    return criterion or file.dotted(loss.func).startswith("torch.nn.functional.")
 
 
 def _is_data(node: ast.expr, event: Event) -> bool:

@@ -7,26 +7,12 @@ import re
 from collections.abc import Iterable
 
 from torchvet.formatting import count
-from torchvet.recording.records.passes import SummedPasses
-from torchvet.rules.kit import (
-    NOTHING_MORE,
-    About,
-    Edits,
-    Finding,
-    Findings,
-    Measured,
-    Place,
-    RankRecording,
-    Recording,
-    Severity,
-    SourceFile,
-)
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import suspected_in
-from torchvet.rules.shared.training_loops import Window
 from torchvet.rules.training.fixes.trainer_losses import divided_by_the_trainer, divided_by_their_number
-from torchvet.source.model import Event, edits, is_call, receiver, terminal, walk
-from torchvet.source.model.origins import made_by
+from torchvet.source.model import Event, edits, is_call, origins, receiver, terminal, walk
 from torchvet.source.model.torch_names import ADAPTIVE
 
 _BY_HAND = re.compile(r"\.grad\b")
@@ -47,14 +33,14 @@ class AccumulationNotAveraged(loops.LoopRule):
 
     silence_clears = False  # passes whose losses have no mean in them, or come from no loader, are not judged
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """A Trainer that divides the loss itself; else the loss divided where it goes backward."""
         return divided_by_the_trainer(file, finding) or divided_by_their_number(file, finding)
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Places whose passes are micro-batches by what they were given or what they are called, and are summed."""
-        found: dict[Place, SummedPasses] = {}
-        for record in rank.latest(SummedPasses, "id"):
+        found: dict[kit.Place, records.passes.SummedPasses] = {}
+        for record in rank.latest(records.passes.SummedPasses, "id"):
             often = record.summed >= _ENOUGH and record.summed > record.unclear and not record.averaged
             # Terms of a loss, tasks and agents go backward one by one as well, and are to be summed.
             if often and (2 * record.batches > record.summed or _says_so(self, recording, record)):
@@ -62,7 +48,7 @@ class AccumulationNotAveraged(loops.LoopRule):
         for record in found.values():
             yield self._observed(rank, record)
 
-    def _observed(self, rank: RankRecording, record: SummedPasses) -> Finding:
+    def _observed(self, rank: kit.RankRecording, record: records.passes.SummedPasses) -> kit.Finding:
         passes, at = record.passes, _loss_line(record)
         factors = " and ".join(f"{factor:g}" for factor in record.factors)
         average = " and ".join(f"{factor / passes:.3g}" for factor in record.factors)
@@ -75,14 +61,14 @@ class AccumulationNotAveraged(loops.LoopRule):
             cause=_cause(record),
             advice=_ADVICE[record.loss_from].format(passes=passes),
             severity=_severity(record),
-            measured=Measured(steps=record.summed),
-            about=NOTHING_MORE if record.trainer else About(operands=(str(passes),)),
+            measured=kit.Measured(steps=record.summed),
+            about=kit.NOTHING_MORE if record.trainer else kit.About(operands=(str(passes),)),
             related=[self.beside("passes", f"{record.trainer} trains here", record.place)]
             if at != record.place
             else [],
         )
 
-    def in_file(self, file: SourceFile) -> Findings:
+    def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """Accumulation windows whose loss is known not to be divided."""
         for window in loops.windows(file):
             backward = window.backward
@@ -95,7 +81,7 @@ class AccumulationNotAveraged(loops.LoopRule):
             if not any(_BY_HAND.search(loops.unit_text(u)) for u in loops.units_of(window.step)):
                 yield self._finding(file, window)
 
-    def _finding(self, file: SourceFile, window: Window) -> Finding:
+    def _finding(self, file: kit.SourceFile, window: loops.Window) -> kit.Finding:
         period, loss = window.passes, window.backward.subject or "the loss"
         made = loops.constructors(loops.subject_of(window.stepped), window.stepped.event.unit)
         adaptive = made is not None and all(file.dotted(c.func).rpartition(".")[2] in ADAPTIVE for c, _ in made)
@@ -113,7 +99,7 @@ class AccumulationNotAveraged(loops.LoopRule):
         )
 
     @staticmethod
-    def _edits(file: SourceFile, window: Window) -> Edits:
+    def _edits(file: kit.SourceFile, window: loops.Window) -> kit.Edits:
         loss = loops.loss_of(window.backward)
         here = window.backward.event.unit is window.step.unit
         if loss is None or not here or not isinstance(window.period, (ast.Name, ast.Attribute, ast.Constant)):
@@ -134,7 +120,7 @@ _ADVICE = {
 """By what gives a Trainer of transformers its loss; without a Trainer by nothing."""
 
 
-def _cause(record: SummedPasses) -> str:
+def _cause(record: records.passes.SummedPasses) -> str:
     passes, felt = record.passes, record.clipped - record.clipped_anyway
     said = (
         f"each backward adds the gradient of a mean over one micro-batch, so that gradients are {passes} times those "
@@ -154,16 +140,16 @@ def _cause(record: SummedPasses) -> str:
     return said
 
 
-def _severity(record: SummedPasses) -> Severity:
+def _severity(record: records.passes.SummedPasses) -> kit.Severity:
     felt = record.clipped > record.clipped_anyway
     return "info" if not felt and (_is_scale_free(record) or record.clipped == record.summed) else "warning"
 
 
-def _is_scale_free(record: SummedPasses) -> bool:
+def _is_scale_free(record: records.passes.SummedPasses) -> bool:
     return any(name in record.optimizer for name in _SCALE_FREE)
 
 
-def _loss_line(record: SummedPasses) -> Place:
+def _loss_line(record: records.passes.SummedPasses) -> kit.Place:
     """The line that the user can change: backward's own, or the one that gives a Trainer its loss."""
     if not record.trainer:
         return record.place
@@ -172,7 +158,7 @@ def _loss_line(record: SummedPasses) -> Place:
     return record.made if inner and record.made is not None else record.loss_at or record.place
 
 
-def _says_so(rule: AccumulationNotAveraged, recording: Recording, record: SummedPasses) -> bool:
+def _says_so(rule: AccumulationNotAveraged, recording: kit.Recording, record: records.passes.SummedPasses) -> bool:
     """Whether the program's text calls the passes micro-batches: a loop around them, or source alone suspects it."""
     found = suspected_in(rule, recording, record.place.path)
     if any(one.location is not None and one.location.line == record.place.line for one in found):
@@ -180,7 +166,7 @@ def _says_so(rule: AccumulationNotAveraged, recording: Recording, record: Summed
     return any(_in_accumulation(recording.model(at.path), at.line) for at in (record.place, *record.around))
 
 
-def _in_accumulation(file: SourceFile | None, line: int) -> bool:
+def _in_accumulation(file: kit.SourceFile | None, line: int) -> bool:
     loops_around = [
         node
         for node in (walk(file.tree) if file is not None else ())
@@ -214,7 +200,7 @@ def _of_call(node: ast.Call, event: Event, depth: int) -> str:
         return _of_values(node.args[0], event, depth)
     called = roles.of(node.func, event.unit)
     if "criterion" in called:
-        return _unless_summed(value for value, _ in made_by(node.func, event.unit))
+        return _unless_summed(value for value, _ in origins.made_by(node.func, event.unit))
     own = event.unit.call_of(node)
     if "loss" in roles.of(node, event.unit) and (own is None or event.unit.file.callee(own) is None):
         return _unless_summed([node])

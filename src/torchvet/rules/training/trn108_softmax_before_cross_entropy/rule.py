@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.finding import Related
-from torchvet.recording.records.training import NormalisedTwice
-from torchvet.rules.kit import Edits, Finding, Findings, Measured, RankRecording, Recording, SourceFile
+from torchvet.recording import records
+from torchvet.rules.kit import Edits, Finding, Findings, Measured, RankRecording, Recording, Related, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.training._normalised import BINARY, Normalised, losses, normalised
 from torchvet.rules.training.fixes.softmax import not_normalised
@@ -29,10 +28,10 @@ class SoftmaxBeforeCrossEntropy(loops.LoopRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Losses that were given what a softmax, or a sigmoid, had made."""
-        for record in rank.latest(NormalisedTwice):
+        for record in rank.latest(records.training.NormalisedTwice):
             yield self._seen(rank, record)
 
-    def _seen(self, rank: RankRecording, record: NormalisedTwice) -> Finding:
+    def _seen(self, rank: RankRecording, record: records.training.NormalisedTwice) -> Finding:
         how, made = record.how, record.made
         at = f" (line {made.line})" if made is not None and made.path == record.place.path else ""
         message = f"the loss is given the result of {how}{at} and applies {how} again ({record.calls} sampled calls)"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from torchvet.finding import Measured, Related
-from torchvet.recording.records.training import OwnWeights
-from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Place, RankRecording, Recording, SourceFile, calls_at
-from torchvet.rules.shared.seen_suspicions import confirmed
-from torchvet.rules.shared.training_loops import LoopRule
-from torchvet.source.model import Event, Loop, Unit, edits, given, is_call, receiver, targets_of, terminal, value_for
-from torchvet.source.model.origins import identity
-from torchvet.source.model.steps import text_of
+from torchvet.recording import records
+from torchvet.rules import kit
+from torchvet.rules.shared import seen_suspicions, training_loops
+from torchvet.source.model import Event, Unit, edits, is_attribute, is_call, origins, steps, targets_of, value_for
+from torchvet.source.syntax import given, receiver, terminal
+from torchvet.source.walking import Loop
 
 _CAUSE = "state_dict() refers to the parameters' own memory, which the optimizer goes on changing in place"
 _AGAIN = 3
@@ -22,7 +20,7 @@ _BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
 """A cheap look at the text: whether a state dict is bound to anything, alone or as a part."""
 
 
-class StateDictAliased(LoopRule):
+class StateDictAliased(training_loops.LoopRule):
     """A state dict is kept without a copy, so that it follows the live weights."""
 
     severity = "error"
@@ -31,48 +29,54 @@ class StateDictAliased(LoopRule):
 
     silence_clears = False  # what comes after the steps that were run may show it yet
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Weights that were to be brought back and are the live ones: where source shows what was kept, or the run
         which dict was taken before the weights had changed."""
-        for record in rank.latest(OwnWeights):
+        for record in rank.latest(records.training.OwnWeights):
             seen = f": load_state_dict was given the model's own {record.parameters} parameters"
-            measured = Measured(steps=record.calls)
-            found = [*confirmed(self, recording, rank, record.place, seen=seen, measured=measured, role="read")]
+            measured = kit.Measured(steps=record.calls)
+            found = [
+                *seen_suspicions.confirmed(
+                    self, recording, rank, record.place, seen=seen, measured=measured, role="read"
+                )
+            ]
             yield from found
             if not found and record.taken is not None:
                 yield self._given_back(rank, record, record.taken)
             elif not found and record.calls >= _AGAIN:
                 yield self._of_itself(rank, record)
 
-    def _of_itself(self, rank: RankRecording, record: OwnWeights) -> Finding:
+    def _of_itself(self, rank: kit.RankRecording, record: records.training.OwnWeights) -> kit.Finding:
         message = (
             f"load_state_dict was given {record.model}'s own {record.parameters} parameters {record.calls:,} times: it "
             "changed nothing"
         )
         advice = "load the state dict of the model that it is to follow, or a copy that was kept before"
         cause = "the state dict holds the very tensors that it is loaded into"
-        measured = Measured(steps=record.calls)
+        measured = kit.Measured(steps=record.calls)
         return self.observed(
             rank, record.place, message, cause=cause, advice=advice, severity="warning", measured=measured
         )
 
-    def _given_back(self, rank: RankRecording, record: OwnWeights, taken: Place) -> Finding:
+    def _given_back(
+        self, rank: kit.RankRecording, record: records.training.OwnWeights, taken: kit.Place
+    ) -> kit.Finding:
         message = (
             f"what state_dict() gave here is no copy: {record.changed:,} steps later load_state_dict was given "
             f"{record.model}'s own {record.parameters} parameters, and nothing came back"
         )
         advice = "keep a copy: `copy.deepcopy(…)` of what it gives"
-        measured = Measured(steps=record.calls)
-        related = [Related(role="read", message="load_state_dict", path=record.place.path, line=record.place.line)]
+        measured = kit.Measured(steps=record.calls)
+        related = [kit.Related(role="read", message="load_state_dict", path=record.place.path, line=record.place.line)]
         return self.observed(rank, taken, message, cause=_CAUSE, advice=advice, measured=measured, related=related)
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """A copy in the place of the dict, where one call on the line takes it and it is bound as it is."""
-        calls = [e for e, _ in calls_at(file, finding, "state_dict")]
+        calls = [e for e, _ in kit.calls_at(file, finding, "state_dict")]
         bound = len(calls) == 1 and isinstance(calls[0].parent, (ast.Assign, ast.AnnAssign, ast.Dict, ast.Return))
         return [edits.replace(file, calls[0].call, _cloned(file.segment(calls[0].node)))] if bound else ()
 
-    def in_file(self, file: SourceFile) -> Findings:
+    def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """A live state dict that is kept while the model trains on and read as if it were a snapshot."""
         if not _BOUND.search(file.text) or file.mentions("FSDP", "FullySharded"):
             return
@@ -86,10 +90,10 @@ class StateDictAliased(LoopRule):
                 yield self._finding(file, taken, name, used)
 
     @staticmethod
-    def _is_module(file: SourceFile, model: ast.expr, taken: Event) -> bool:
+    def _is_module(file: kit.SourceFile, model: ast.expr, taken: Event) -> bool:
         return file.roles.is_a("module", model, taken.unit) and "optimizer" not in file.roles.of(model, taken.unit)
 
-    def _read_later(self, file: SourceFile, taken: Event, name: str, model: ast.expr) -> Event | None:
+    def _read_later(self, file: kit.SourceFile, taken: Event, name: str, model: ast.expr) -> Event | None:
         """Where it is loaded, saved or returned after the model has trained on."""
         unit = taken.unit
         root = name.partition("[")[0]
@@ -103,7 +107,7 @@ class StateDictAliased(LoopRule):
         return next((use for use in trained if self._same_or_best(taken, use, model)), None)
 
     @staticmethod
-    def _read_in_class(file: SourceFile, taken: Event, name: str) -> Event | None:
+    def _read_in_class(file: kit.SourceFile, taken: Event, name: str) -> Event | None:
         """`self.best = model.state_dict()` under a condition, loaded or saved in the class: kept on purpose."""
         owner = taken.unit.method_class()
         own, _, rest = name.partition(".")
@@ -124,7 +128,7 @@ class StateDictAliased(LoopRule):
         return None
 
     @staticmethod
-    def _trains(file: SourceFile, unit: Unit, when: Callable[[Event], bool]) -> bool:
+    def _trains(file: kit.SourceFile, unit: Unit, when: Callable[[Event], bool]) -> bool:
         """Whether an optimizer steps, or something that is given the optimizer trains, at an event for which `when`."""
         if any(e.is_step and when(e.at) for e in file.effects(unit)):
             return True
@@ -139,9 +143,9 @@ class StateDictAliased(LoopRule):
         on = receiver(use.call) if isinstance(use.node, ast.Call) else None
         if terminal(use.node) != "load_state_dict" or on is None:
             return False
-        return bool(identity(on, use.unit) & identity(model, taken.unit))
+        return bool(origins.identity(on, use.unit) & origins.identity(model, taken.unit))
 
-    def _finding(self, file: SourceFile, taken: Event, name: str, used: Event) -> Finding:
+    def _finding(self, file: kit.SourceFile, taken: Event, name: str, used: Event) -> kit.Finding:
         text = file.segment(taken.node)
         alone = isinstance(taken.parent, (ast.Assign, ast.AnnAssign))
         message = f"{name} follows the live weights: {text} is not a copy"
@@ -234,14 +238,14 @@ def _holds_nothing(value: ast.AST | None) -> bool:
     if is_call(value, "float"):
         return True
     number = value.operand if isinstance(value, ast.UnaryOp) else value
-    return isinstance(number, ast.Constant) or (isinstance(number, ast.Attribute) and number.attr in ("inf", "maxsize"))
+    return isinstance(number, ast.Constant) or is_attribute(number, "inf", "maxsize")
 
 
-def _readers(file: SourceFile, unit: Unit, name: str) -> Iterator[Event]:
+def _readers(file: kit.SourceFile, unit: Unit, name: str) -> Iterator[Event]:
     """Calls that load or save the dict, and returns of it."""
     for event in unit.events:
         if isinstance(event.node, ast.Return):
-            if text_of(event.node.value) == name:
+            if steps.text_of(event.node.value) == name:
                 yield event
         elif event.node.__class__ is ast.Call:
             saves = file.dotted(event.call.func) == "torch.save"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
-from torchvet.recording.records.optimizers import OptimizerUse
-from torchvet.rules.kit import Edits, Effect, Finding, Iterator, Measured, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Edits, Effect, Finding, Identity, Measured, RankRecording, Recording, SourceFile, records
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.rules.training.fixes import kept_optimizers as fixes
-from torchvet.source.model import Event, Loop, Unit, is_call, keyword, names_in, receiver, targets_of, terminal, walk
-from torchvet.source.model import torch_names as names
-from torchvet.source.model.origins import Identity, identity, models_in
+from torchvet.source.model import Event, Unit, is_call, names_in, origins, targets_of, torch_names
 from torchvet.source.model.units import behind_progress
+from torchvet.source.syntax import keyword, receiver, terminal
+from torchvet.source.walking import Loop, walk
 
 _PASS = re.compile(r"epoch|step|iter|batch|^(i|j|t|_|it|idx)$")
 _MANY, _FEW_STEPS = 10, 10
@@ -45,7 +45,9 @@ class OptimizerRecreated(loops.LoopRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers that one line has built again over the same parameters, where source shows that none is needed."""
-        again = {u.place: u for u in sorted(rank.all(OptimizerUse), key=lambda u: u.rebuilt) if u.rebuilt}
+        again = {
+            u.place: u for u in sorted(rank.all(records.optimizers.OptimizerUse), key=lambda u: u.rebuilt) if u.rebuilt
+        }
         for use in again.values():
             times = use.rebuilt + 1
             seen, measured = f": {use.name} was built {times:,} times", Measured(steps=times)
@@ -54,7 +56,7 @@ class OptimizerRecreated(loops.LoopRule):
             if not found and _lost_its_state(use):
                 yield self._lost(rank, use)
 
-    def _lost(self, rank: RankRecording, use: OptimizerUse) -> Finding:
+    def _lost(self, rank: RankRecording, use: records.optimizers.OptimizerUse) -> Finding:
         each = use.rebuilt_steps / use.rebuilt
         return self.observed(
             rank,
@@ -82,8 +84,8 @@ class OptimizerRecreated(loops.LoopRule):
         loop, unit, call = made.loop, made.unit, made.call
         if loop is None or not _passes(loop):
             return False
-        name, models = _holder(made), models_in(call)
-        if _branches(made, loop) or not models or not _trains(file, unit, loop, identity(name, unit), made):
+        name, models = _holder(made), origins.models_in(call)
+        if _branches(made, loop) or not models or not _trains(unit, loop, origins.identity(name, unit), made):
             return False
         again = _AGAIN.search(loops.loop_text(file, loop)) or _rebuilt(file, unit, loop, models)
         return not _depends_on(unit, loop, call) and not again
@@ -93,10 +95,10 @@ class OptimizerRecreated(loops.LoopRule):
         """One that a function builds for itself, which is called in every epoch with the same model."""
         unit, call, name = made.unit, made.call, _holder(made)
         callers = [] if made.context.arms or name is None else file.callers(unit)
-        mine = _steps(unit, identity(name, unit)) if callers else []
+        mine = _steps(unit, origins.identity(name, unit)) if callers else []
         if not mine or any(e.at.loop is not None and e.at.loop.parent is not None for e in mine):
             return False
-        models = models_in(call)
+        models = origins.models_in(call)
         if not models or _depends_on(unit, None, call) or _AGAIN.search(loops.unit_text(unit)):
             return False
         return all(_same_model(file, c) and not _rebuilt(file, c.unit, c.loop, models, unit) for c in callers)
@@ -121,7 +123,7 @@ def _made_where_it_trains(file: SourceFile) -> Iterator[Event]:
     """The optimizers that functions make which have a part in a training step."""
     units = {id(u): u for s in file.steps for u in (s.unit, *(e.event.unit for e in s.effects))}
     for unit in units.values():
-        yield from (made for made in unit.calls_of(names.OPTIMIZERS) if _is_optimizer(file, made))
+        yield from (made for made in unit.calls_of(torch_names.OPTIMIZERS) if _is_optimizer(file, made))
 
 
 def _steps(unit: Unit, who: Identity, loop: Loop | None = None) -> list[Effect]:
@@ -129,7 +131,7 @@ def _steps(unit: Unit, who: Identity, loop: Loop | None = None) -> list[Effect]:
     return [e for e in loops.effects_in(unit, loop, "step", "scaler_step") if loops.who(e) & who]
 
 
-def _lost_its_state(use: OptimizerUse) -> bool:
+def _lost_its_state(use: records.optimizers.OptimizerUse) -> bool:
     """Whether one training went on with many optimizers of a few steps each. Stages of a training, tasks and rounds
     take more steps or begin from other weights; LBFGS builds its state within one step."""
     short = use.rebuilt_steps <= _FEW_STEPS * use.rebuilt and use.name != "LBFGS"
@@ -156,7 +158,7 @@ def _hoisted(file: SourceFile, made: Event) -> Edits:
 def _replaced(file: SourceFile) -> Iterator[tuple[Event, Event]]:
     """Methods that bind `self.optimizer` to a new one like that of `__init__`, called in every epoch of a training;
     with each the first."""
-    for made in file.calls(*names.OPTIMIZERS) if file.steps else ():
+    for made in file.calls(*torch_names.OPTIMIZERS) if file.steps else ():
         owner, target = made.unit.owner, next(iter(targets_of(made.statement)), None)
         first = owner.method("__init__") if owner is not None and made.unit.name != "__init__" else None
         if first is None or not isinstance(target, ast.Attribute) or not _is_optimizer(file, made):
@@ -169,7 +171,7 @@ def _replaced(file: SourceFile) -> Iterator[tuple[Event, Event]]:
 
 def _like(one: ast.Call, other: ast.Call) -> bool:
     """Whether two optimizers are of one kind and over the same parameters."""
-    mine, yours = ([ast.dump(m) for m in models_in(c)] for c in (one, other))
+    mine, yours = ([ast.dump(m) for m in origins.models_in(c)] for c in (one, other))
     return bool(mine) and mine == yours and ast.dump(one.func) == ast.dump(other.func)
 
 
@@ -183,7 +185,7 @@ def _called_each_epoch(file: SourceFile, made: Event) -> bool:
     loop = _only_loop(file, caller)
     if loop is None or not _passes(loop) or _branches(caller, loop):
         return False
-    return bool(_steps(caller.unit, identity(name, unit), loop))
+    return bool(_steps(caller.unit, origins.identity(name, unit), loop))
 
 
 def _branches(event: Event, loop: Loop) -> bool:
@@ -211,7 +213,7 @@ def _passes(loop: Loop) -> bool:
     )
 
 
-def _trains(file: SourceFile, unit: Unit, loop: Loop, name: Identity, made: Event) -> bool:
+def _trains(unit: Unit, loop: Loop, name: Identity, made: Event) -> bool:
     """Whether this loop steps it, and a whole further loop does not stand between: one pass is one epoch or step."""
     mine = [e for e in _steps(unit, name, loop) if e.at.index > made.index]
     if not mine:
@@ -235,7 +237,7 @@ def _turns(loop: ast.For) -> str:
 
 
 def _is_optimizer(file: SourceFile, made: Event) -> bool:
-    return "optimizer" in names.role_of_call(file.dotted(made.call.func))
+    return "optimizer" in torch_names.role_of_call(file.dotted(made.call.func))
 
 
 def _same_model(file: SourceFile, caller: Event) -> bool:
@@ -250,12 +252,17 @@ def _same_model(file: SourceFile, caller: Event) -> bool:
         return not _depends_on(caller.unit, loop, caller.call, words)
     if "epoch" in terminal(caller.node).lower() and terminal(behind_progress(loop.node.iter)) == "range":
         return not _depends_on(caller.unit, loop, caller.call)
-    # A loop over batches, each of which a method of one object takes one step with.
-    on = receiver(caller.call)
+    on = _stepping(file, caller)
+    return (
+        on is not None and loops.is_loader(file, loop.node.iter, caller.unit) and not _depends_on(caller.unit, loop, on)
+    )
+
+
+def _stepping(file: SourceFile, caller: Event) -> ast.expr | None:
+    """The object whose method takes one step with each batch of the loop around a call of it; None for no such call."""
     steps = [e for e in file.effects(caller.unit) if e.is_step and e.at is caller]
-    if on is None or not steps or any(e.event.loop is not None for e in steps):
-        return False
-    return loops.is_loader(file, loop.node.iter, caller.unit) and not _depends_on(caller.unit, loop, on)
+    once = bool(steps) and all(e.event.loop is None for e in steps)
+    return receiver(caller.call) if once else None
 
 
 def _rebuilt(
@@ -263,10 +270,10 @@ def _rebuilt(
 ) -> bool:
     """Whether a loop calls a method of the model that gives it new parameters, which only a new optimizer knows of.
     `where` is the unit that names the models, if that is another."""
-    mine = {key for model in models for key in identity(model, where or unit)}
+    mine = {key for model in models for key in origins.identity(model, where or unit)}
     for event in loops.events_in(unit, loop):
         on = receiver(event.call) if event.node.__class__ is ast.Call else None
-        if on is None or not identity(on, unit) & mine:
+        if on is None or not origins.identity(on, unit) & mine:
             continue
         callee = file.callee(event)
         if _GROWS.search(terminal(event.node)) if callee is None else _NEW_PARTS.search(loops.unit_text(callee)):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Location
-from torchvet.formatting import count
-from torchvet.recording.records.training import UnchangedCopy
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity
+from torchvet.recording import records
+from torchvet.rules.kit import Finding, Findings, Location, Measured, RankRecording, Recording, Rule, Severity, count
 
 if TYPE_CHECKING:
     from torchvet.source.stores.copies import Copying
@@ -29,9 +27,9 @@ class TargetNetworkNotUpdated(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Copies that never change, where source has what should change them: a reference that nothing updates is
         meant to stay."""
-        for seen in rank.latest(UnchangedCopy, "id"):
+        for seen in rank.latest(records.training.UnchangedCopy, "id"):
             steps = seen.last - seen.first
-            if seen.changes or seen.used is None or seen.looks < _LOOKS or seen.passes < _PASSES or steps < _STEPS:
+            if seen.used is None or not _is_constant(seen):
                 continue
             ran = {(place.path, place.line) for place in seen.loaded}
             copies = recording.index.copies_into_called(seen.used.path, seen.used.line, ran)
@@ -39,7 +37,9 @@ class TargetNetworkNotUpdated(Rule):
             for copy in (certain or copies)[:1]:
                 yield self._finding(rank, seen, copy, "warning" if certain else "info")
 
-    def _finding(self, rank: RankRecording, seen: UnchangedCopy, copy: Copying, severity: Severity) -> Finding:
+    def _finding(
+        self, rank: RankRecording, seen: records.training.UnchangedCopy, copy: Copying, severity: Severity
+    ) -> Finding:
         steps = seen.last - seen.first
         why = "no call leads to the function here, which copies weights into it"
         if not copy.uncalled:
@@ -59,3 +59,8 @@ class TargetNetworkNotUpdated(Rule):
             measured=Measured(steps=steps),
             related=[self.beside("used", "it computes here", seen.used)] if seen.used is not None else [],
         )
+
+
+def _is_constant(seen: records.training.UnchangedCopy) -> bool:
+    """Whether a copy was used, and looked at, for long, and never changed."""
+    return not seen.changes and seen.looks >= _LOOKS and seen.passes >= _PASSES and seen.last - seen.first >= _STEPS

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.training import FallenRate
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, records
 
 _STEPS = 20
 """Steps without any change from which on it is more than the end of a schedule."""
@@ -22,12 +21,12 @@ class LearningRateVanishes(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Weights that were the same to the last bit through many steps, at a rate that a schedule has brought down."""
-        for record in rank.latest(FallenRate, "place", "made"):
+        for record in rank.latest(records.training.FallenRate, "place", "made"):
             still = record.until - record.since
             if record.looks >= _LOOKS and still >= max(_STEPS, _SHARE * rank.ticks):
                 yield self._finding(rank, record, still)
 
-    def _finding(self, rank: RankRecording, record: FallenRate, still: int) -> Finding:
+    def _finding(self, rank: RankRecording, record: records.training.FallenRate, still: int) -> Finding:
         rate = f"{record.rate:.2g}" if record.rate else "0"
         message = (
             f"{record.optimizer} has changed none of {record.parameters} compared parameters from step "

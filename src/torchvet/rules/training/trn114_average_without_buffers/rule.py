@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.training import ENOUGH_PASSES, FirstStatistics
-from torchvet.rules.kit import Edits, Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.kit import Edits, Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile, records
 from torchvet.rules.training.fixes.copied_buffers import copied_buffers
 
 _LOOKS = 4
@@ -24,12 +23,12 @@ class AverageWithoutBuffers(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Models whose weights go on changing without an optimizer, and whose statistics never have."""
-        for record in rank.latest(FirstStatistics, "model", "written", "used"):
+        for record in rank.latest(records.training.FirstStatistics, "model", "written", "used"):
             still = record.untouched == record.changes >= _LOOKS
-            if still and record.passes >= ENOUGH_PASSES:
+            if still and record.passes >= records.training.ENOUGH_PASSES:
                 yield self._finding(rank, record)
 
-    def _finding(self, rank: RankRecording, record: FirstStatistics) -> Finding:
+    def _finding(self, rank: RankRecording, record: records.training.FirstStatistics) -> Finding:
         layers = "1 batch norm layer" if record.layers == 1 else f"{record.layers} batch norm layers"
         message = (
             f"{record.model} evaluates with the statistics that its {layers} had at first (mean 0, variance 1), while "

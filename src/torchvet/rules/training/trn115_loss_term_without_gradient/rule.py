@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.formatting import count
-from torchvet.recording.records.numeric import GraphlessTerm
-from torchvet.rules.kit import Findings, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Findings, Measured, RankRecording, Recording, Rule, count, records
 
 _ENOUGH = 3
 
@@ -19,7 +17,7 @@ class LossTermWithoutGradient(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Terms that were added without a graph. One that changes may be a constant of the method on purpose."""
-        for record in rank.latest(GraphlessTerm):
+        for record in rank.latest(records.numeric.GraphlessTerm):
             null = record.zero == record.calls
             value = "it was 0 in all of them" if null else f"the last one was {record.value:.3g}"
             calls = count(record.calls, "sampled call")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.training import NothingLoaded
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, records
 
 
 class CheckpointNotLoaded(Rule):
@@ -14,11 +13,11 @@ class CheckpointNotLoaded(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Loads of which nothing was taken, unless the same model was given another dict later."""
-        for record in rank.latest(NothingLoaded):
+        for record in rank.latest(records.training.NothingLoaded):
             if not record.later and record.parameters:
                 yield self._finding(rank, record)
 
-    def _finding(self, rank: RankRecording, record: NothingLoaded) -> Finding:
+    def _finding(self, rank: RankRecording, record: records.training.NothingLoaded) -> Finding:
         message = (
             f"{record.model} has taken nothing of this state dict: none of its {record.given:,} names is one of the "
             f"model's, which keeps its {record.parameters:,} parameters as they were"

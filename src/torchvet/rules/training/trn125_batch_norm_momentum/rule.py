@@ -8,19 +8,8 @@ import statistics
 from collections.abc import Iterator
 
 from torchvet.formatting import count, percent
-from torchvet.recording.records.training import FastStatistics
-from torchvet.rules.kit import (
-    Edits,
-    Finding,
-    Findings,
-    Location,
-    Measured,
-    RankRecording,
-    Recording,
-    Rule,
-    Severity,
-    SourceFile,
-)
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.source.model import edits, terminal, walk
 
 _LOOKS = 3
@@ -30,30 +19,32 @@ _NAMED, _NORM = "momentum", "BatchNorm"
 _OF_NORM = re.compile(r"(^|_)(bn|batch_?norm|norm)")
 
 
-class BatchNormMomentum(Rule):
+class BatchNormMomentum(kit.Rule):
     """Evaluation uses the statistics of the last batch, because batch norm's momentum is large."""
 
     severity = "warning"
     silence_clears = False
     fix_changes_results = True
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """The share that is kept as the share that is taken over: 0.01 for 0.99."""
         line = finding.location.line if finding.location is not None else None
         found = [(node, value) for node, value in _momenta(file) if node.lineno == line and value < 1]
         return [edits.replace(file, node, f"{1 - value:.6g}") for node, value in found] if len(found) == 1 else ()
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Models whose statistics jump from one step to the next."""
-        for record in rank.latest(FastStatistics, "model"):
+        for record in rank.latest(records.training.FastStatistics, "model"):
             if record.looks >= _LOOKS:
                 yield self._finding(rank, recording, record)
 
-    def _finding(self, rank: RankRecording, recording: Recording, record: FastStatistics) -> Finding:
+    def _finding(
+        self, rank: kit.RankRecording, recording: kit.Recording, record: records.training.FastStatistics
+    ) -> kit.Finding:
         layers, jump = count(record.layers, "batch norm layer"), statistics.median(record.jumps)
         # 1 is no share that is kept: with it statistics are taken anew from one batch, on purpose.
         harms = record.used is not None and jump >= _JUMP and record.momentum < 1
-        severity: Severity = "warning" if harms else "info"
+        severity: kit.Severity = "warning" if harms else "info"
         used = [self.beside("evaluates", f"{record.model} evaluates here", record.used)] if record.used else []
         made = _where(recording, record.momentum)
         return self.observed(
@@ -67,23 +58,23 @@ class BatchNormMomentum(Rule):
             advice=f"momentum={1 - record.momentum:.3g}, if {record.momentum:g} is the share that is to be kept; "
             "momentum=None averages all batches",
             severity=severity,
-            measured=Measured(steps=record.looks),
+            measured=kit.Measured(steps=record.looks),
             related=used if made is not None else [],
         )
 
 
-def _where(recording: Recording, momentum: float) -> Location | None:
+def _where(recording: kit.Recording, momentum: float) -> kit.Location | None:
     """The only place in the program's text that gives this momentum, and not to an optimizer."""
     found = []
     for path, text in recording.sources.items():
         file = recording.model(path) if "BatchNorm" in text else None
         if file is not None:
             lines = (node.lineno for node, value in _momenta(file) if value == momentum)
-            found += [Location(path=path, line=line, function=file.unit_at(line).name) for line in lines]
+            found += [kit.Location(path=path, line=line, function=file.unit_at(line).name) for line in lines]
     return found[0] if len(found) == 1 else None
 
 
-def _momenta(file: SourceFile) -> Iterator[tuple[ast.expr, float]]:
+def _momenta(file: kit.SourceFile) -> Iterator[tuple[ast.expr, float]]:
     """Numbers that a batch norm is given as its momentum, or that are bound or preset under a name that says so."""
     for node in walk(file.tree):
         for value in _given(node):

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import math
 
-from torchvet.recording.records.training import MixedSamples
-from torchvet.rules.kit import (
-    Edits,
-    Finding,
-    Findings,
-    Measured,
-    RankRecording,
-    Recording,
-    Rule,
-    SourceFile,
-    calls_at,
-)
+from torchvet.recording import records
+from torchvet.rules.kit import Edits, Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile, calls_at
 from torchvet.source.model import edits
 
 _STEPS = 3
@@ -41,11 +31,11 @@ class ViewMixesSamples(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Views that mix in each sampled step."""
-        for record in rank.latest(MixedSamples, "place"):
+        for record in rank.latest(records.training.MixedSamples, "place"):
             if record.steps >= _STEPS:
                 yield self._finding(rank, record)
 
-    def _finding(self, rank: RankRecording, record: MixedSamples) -> Finding:
+    def _finding(self, rank: RankRecording, record: records.training.MixedSamples) -> Finding:
         state, view = tuple(record.state), tuple(record.view)
         together = max(2, math.prod(view[1:]) // state[2])
         samples = "0 and 1" if together == 2 else f"0 to {min(together, state[1]) - 1}"

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from torchvet.recording.records.training import EndTokens
-from torchvet.rules.kit import (
-    Edits,
-    Finding,
-    Findings,
-    Iterator,
-    Location,
-    RankRecording,
-    Recording,
-    Rule,
-    SourceFile,
-)
+from torchvet.rules.kit import Edits, Finding, Findings, Location, RankRecording, Recording, Rule, SourceFile, records
 from torchvet.rules.training.fixes.padding_tokens import padded_by_its_own
 
 _MOSTLY = 0.9
@@ -37,13 +27,13 @@ class EndTokenWithoutLabel(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Loops whose texts all end with one token that is left out of the labels, and is nowhere a label."""
-        for seen in rank.latest(EndTokens):
+        for seen in rank.latest(records.training.EndTokens):
             ends = len(seen.tokens) == 1 and not seen.labeled and seen.texts >= _TEXTS
             if ends and seen.only >= _MOSTLY * seen.texts and 0 < seen.padded == seen.padded_so:
                 yield self._finding(rank, recording, seen)
                 return
 
-    def _finding(self, rank: RankRecording, recording: Recording, seen: EndTokens) -> Finding:
+    def _finding(self, rank: RankRecording, recording: Recording, seen: records.training.EndTokens) -> Finding:
         (token,) = seen.tokens
         made = next(_paddings(recording), None)
         return self.observed(

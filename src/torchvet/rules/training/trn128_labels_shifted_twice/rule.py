@@ -5,19 +5,8 @@ from __future__ import annotations
 import ast
 
 from torchvet.formatting import count, percent
-from torchvet.recording.records.labels import TargetsAhead
-from torchvet.rules.kit import (
-    About,
-    Edits,
-    Finding,
-    Findings,
-    Measured,
-    RankRecording,
-    Recording,
-    Rule,
-    SourceFile,
-    about,
-)
+from torchvet.recording import records
+from torchvet.rules import kit
 from torchvet.rules.training.fixes.shifts import compared_row_by_row
 from torchvet.source.model import walk
 
@@ -28,21 +17,21 @@ _TWICE, _FURTHEST = 2, 4
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 
 
-class LabelsShiftedTwice(Rule):
+class LabelsShiftedTwice(kit.Rule):
     """A language model learns the next but one token: its labels are shifted twice."""
 
     severity = "warning"
     silence_clears = False
     fix_changes_results = True
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+    def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """Logits and labels compared row by row, where the loss's own function shifts them."""
         # Of three places one is left.
-        return compared_row_by_row(file, finding) if about(finding).variant == str(_TWICE) else ()
+        return compared_row_by_row(file, finding) if kit.about(finding).variant == str(_TWICE) else ()
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Lines whose targets are always as far ahead, in runs that never compare with the next token."""
-        seen = rank.latest(TargetsAhead, "place", "ahead", "by_gradient")
+        seen = rank.latest(records.labels.TargetsAhead, "place", "ahead", "by_gradient")
         # Several heads, each for a token further on, are meant so; and a loss for the next token beside this one.
         if len({record.ahead for record in seen}) != 1:
             return
@@ -51,7 +40,7 @@ class LabelsShiftedTwice(Rule):
             if record.steps >= _STEPS and _TWICE <= record.ahead <= _FURTHEST:
                 yield self._finding(rank, record, named)
 
-    def _finding(self, rank: RankRecording, seen: TargetsAhead, named: str) -> Finding:
+    def _finding(self, rank: kit.RankRecording, seen: records.labels.TargetsAhead, named: str) -> kit.Finding:
         ahead = _NUMBERS[seen.ahead]
         reached = "the last one that their row of logits was computed from"
         how = (
@@ -71,12 +60,12 @@ class LabelsShiftedTwice(Rule):
             advice="shift once: give the model labels that are the tokens themselves, or compare logits and labels row "
             "by row. If a later token is meant, all is well",
             severity="info" if named else None,
-            measured=Measured(steps=seen.steps),
-            about=About(variant=str(seen.ahead)),
+            measured=kit.Measured(steps=seen.steps),
+            about=kit.About(variant=str(seen.ahead)),
         )
 
 
-def _distance(file: SourceFile | None) -> str:
+def _distance(file: kit.SourceFile | None) -> str:
     """A distance with a name by which a file shifts sequences: it cuts `x[:-d]` and `y[d:]`. Who shifts once too often
     does so by one place at a time."""
     first: set[str] = set()

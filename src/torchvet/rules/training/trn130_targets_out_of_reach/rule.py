@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from torchvet.formatting import count, percent
-from torchvet.recording.records.labels import TargetsOutside
-from torchvet.rules.kit import (
-    About,
-    Edits,
-    Finding,
-    Findings,
-    Measured,
-    RankRecording,
-    Recording,
-    Rule,
-    SourceFile,
-)
+from torchvet.recording import records
+from torchvet.rules.kit import About, Edits, Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.training.fixes.sequentials import without_activation
 
 _STEPS = 3
@@ -54,14 +44,14 @@ class TargetsOutOfReach(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Losses some of whose targets lie outside by habit, and not all in one place: that may stand for padding."""
-        for seen in rank.latest(TargetsOutside, "place", "loss", "operator"):
+        for seen in rank.latest(records.labels.TargetsOutside, "place", "loss", "operator"):
             values = seen.values
             if seen.stray < max(_STEPS, _HABIT * seen.steps) or values is None or values[0] == values[1]:
                 continue
             if seen.below + seen.above >= _LEAST * seen.targets:
                 yield self._finding(rank, seen)
 
-    def _finding(self, rank: RankRecording, seen: TargetsOutside) -> Finding:
+    def _finding(self, rank: RankRecording, seen: records.labels.TargetsOutside) -> Finding:
         name = _NAMES.get(seen.operator, seen.operator)
         share = (seen.below + seen.above) / max(1, seen.targets)
         # The squares of what is out of reach are small where it is noise at the end of the range.
@@ -90,7 +80,7 @@ class TargetsOutOfReach(Rule):
         )
 
 
-def _where(seen: TargetsOutside) -> str:
+def _where(seen: records.labels.TargetsOutside) -> str:
     """On which side of the range."""
     if seen.below and seen.above:
         return f"below {seen.low:g} or above {seen.high:g}"
