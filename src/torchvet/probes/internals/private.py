@@ -121,6 +121,7 @@ DisableAutocast: Any = _name("torch._C._DisableAutocast", "how much float32 woul
 _PREPARED = "numbers that lose their differences when data are prepared"
 register_builtin: Any = _name("torch.jit._builtins._register_builtin", _PREPARED)
 device_constructors: Any = _name("torch.utils._device._device_constructors", _PREPARED)
+DeviceContext: Any = _name("torch.utils._device.DeviceContext", _PREPARED, _NoMode)
 
 # Tracing and sizing: tensors that have no values.
 _TRACED = "tensors without values would be read as if they had some"
