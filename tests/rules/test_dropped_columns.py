@@ -41,6 +41,9 @@ ASKS = {
     "by get": 'x = self.with_image(x, more.get("image"))',
     "by pop": 'image = more.pop("image", None)',
     "by a function": 'image = pick(more, "image")',
+    "of a copy": 'extra = dict(more); image = extra.pop("image", None)',
+    "of a copy with others": 'extra = {"size": 3, **more}; image = extra.get("image")',
+    "under another name": 'extra = more.copy(); x = self.with_image(x, **extra)',
 }
 
 
@@ -88,6 +91,7 @@ LOOK_ALIKES: dict[str, dict[str, Any]] = {
         "body": "x = self.with_image(x, **more)", "given": "mask=None, **rest", "image": 'rest.get("mask")',
     },
     "asks for another name": {"body": 'x = self.inner(x, more.get("mask"))'},
+    "throws it away from a copy": {"body": 'rest = dict(more); rest.pop("image", None); x = self.inner(x, **rest)'},
     "throws it away": {"body": 'more.pop("image", None)'},
     "says that it is missing": {"body": 'if "image" not in more: print("no image")'},
     "does not look at its keywords": {"body": "pass"},
