@@ -122,7 +122,16 @@ def _ask(file: SourceFile, unit: Unit, keywords: str, columns: set[str], asked: 
             if isinstance(event.node, ast.Call) and any(
                 k.arg is None and is_name(k.value, name) for k in event.node.keywords
             ):
-                _ask_callee(file, file.callee(event), event, columns, asked, deep - 1)
+                _ask_callee(file, _called(file, event), event, columns, asked, deep - 1)
+
+
+def _called(file: SourceFile, event: Event) -> Unit | None:
+    """What a call runs: a function of the file, or the `forward` of a module that is made there."""
+    callee, function = file.callee(event), event.call.func
+    if callee is not None or not isinstance(function, (ast.Name, ast.Attribute)):
+        return callee
+    known = file.roles.class_of(function, event.unit)
+    return known.method("forward") if known is not None else None
 
 
 def _copies(unit: Unit, keywords: str) -> list[str]:
