@@ -43,7 +43,7 @@ ASKS = {
     "by a function": 'image = pick(more, "image")',
     "of a copy": 'extra = dict(more); image = extra.pop("image", None)',
     "of a copy with others": 'extra = {"size": 3, **more}; image = extra.get("image")',
-    "under another name": 'extra = more.copy(); x = self.with_image(x, **extra)',
+    "under another name": "extra = more.copy(); x = self.with_image(x, **extra)",
 }
 
 

@@ -112,6 +112,15 @@ def sheltered(event: Callable[..., None], keep: Callable[[BaseException], bool],
     return hear
 
 
+_GRAPHS = (
+    ("torch.export", "export"),
+    ("torch.jit", "trace"),
+    ("torch.jit", "trace_module"),
+    ("torch.jit", "_get_trace_graph"),
+)
+"""What makes a graph of a module by running it."""
+
+
 class _Depth(threading.local):
     """How many module calls this thread is in: another may be amid one of its own."""
 
@@ -154,9 +163,10 @@ class Taps:
             (torch.nn.Module, "train", _tap_train(listener, torch.nn.Module.train)),
         ):
             replace(self._undo, owner, name, ours)
-        # Older versions import it late.
-        if hasattr(getattr(torch, "export", None), "export"):
-            replace(self._undo, torch.export, "export", _tap_export(torch.export.export))
+        for owner, name in _GRAPHS:
+            module = sys.modules.get(owner)
+            if hasattr(module, name):
+                replace(self._undo, module, name, _tap_graph(getattr(module, name)))
 
     def watch_modules(self) -> None:
         """Hook every module call that is not in a compiled region."""
@@ -214,9 +224,7 @@ class Taps:
 def tracing() -> bool:
     """Whether torch.compile or TorchScript is tracing, or the program sizes a model with fake tensors: what is
     differentiated then has no values, and is no step of the program's; what is done to it would be a part of it."""
-    return (
-        private.TracingContext.try_get() is not None or torch._C._get_tracing_state() is not None or followed()
-    )
+    return private.TracingContext.try_get() is not None or torch._C._get_tracing_state() is not None or followed()
 
 
 def _uncompiled(module: torch.nn.Module) -> torch.nn.Module:
@@ -226,15 +234,15 @@ def _uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     return module if inner is None else inner
 
 
-def _tap_export(original: Callable[..., Any]) -> Callable[..., Any]:
+def _tap_graph(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def exported(*args: Any, **kwargs: Any) -> Any:
-        # A strict one traces the module's call with all hooks, and fails at those that it does not know.
+    def made(*args: Any, **kwargs: Any) -> Any:
+        # What hooks do would become a part of the graph, and a strict export fails at those that it does not know.
         REGIONS.follow()
         with REGIONS.out_of_sight():
             return original(*args, **kwargs)
 
-    return exported
+    return made
 
 
 def _tap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
