@@ -224,7 +224,7 @@ class Taps:
 def tracing() -> bool:
     """Whether torch.compile or TorchScript is tracing, or the program sizes a model with fake tensors: what is
     differentiated then has no values, and is no step of the program's; what is done to it would be a part of it."""
-    return private.TracingContext.try_get() is not None or torch._C._get_tracing_state() is not None or followed()
+    return private.TracingContext.try_get() is not None or private.tracing_state() is not None or followed()
 
 
 def _uncompiled(module: torch.nn.Module) -> torch.nn.Module:

@@ -128,6 +128,7 @@ _TRACED = "tensors without values would be read as if they had some"
 ModeKey: Any = _name("torch._C._TorchDispatchModeKey", _TRACED, None)
 get_dispatch_mode: Any = _name("torch._C._get_dispatch_mode", _TRACED, _none)
 modes_on: Any = _name("torch._C._len_torch_dispatch_stack", _TRACED, _zero)
+tracing_state: Any = _name("torch._C._get_tracing_state", _TRACED, _none)
 is_functorch_wrapped: Any = _name("torch._C._functorch.is_functorch_wrapped_tensor", _TRACED, _no)
 functorch_level: Any = _name("torch._C._functorch.peek_interpreter_stack", _TRACED, _none)
 is_profiling: Any = _name("torch._C._autograd._profiler_enabled", "profilers that are never stopped", _no)

@@ -148,7 +148,7 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
         if not self._prepares or self._inside:
             return False
         # Modes of the program's, and what traces, would hear of what is compared.
-        if private.modes_on() or torch._C._get_tracing_state() is not None:
+        if private.modes_on() or private.tracing_state() is not None:
             return False
         # First of all the number of calls: data may be cast one by one.
         key = id(frame.f_code), frame.f_lineno
@@ -244,23 +244,26 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
     def _judge(self, where: Callable[[], Place | None], made: torch.Tensor, operands: tuple[Any, ...]) -> None:
         """Are these differences of what a cast has left, and within a few steps of its type?"""
         began = time.thread_time()
-        open_sites = [one for one in self.sites.values() if one.subtracted is None]
-        place = where() if open_sites and made.dtype in NARROW and self._allowance.left() else None
+        asked = [one for one in self.sites.values() if one.subtracted is None and one.dtype == NARROW.get(made.dtype)]
+        place = where() if asked and self._allowance.left() else None
         if place is None or self._subtractions[place] >= _MOST_CALLS:
             return
         self._subtractions[place] += 1
         # Of one that is changed in place only the other is what it was.
         operand = next((one for one in operands if isinstance(one, torch.Tensor) and one is not made), None)
+        level = self._level(made, operand)
+        for one in asked:
+            if level is not None and is_level(one.at, level):
+                one.subtracted = place
+        self._allowance.spend(began)
+
+    def _level(self, made: torch.Tensor, operand: Any) -> float | None:
         self._inside = True
         try:
             with torch.no_grad():
-                level = level_of_close(made, operand)
+                return level_of_close(made, operand)
         finally:
             self._inside = False
-        for one in open_sites if level is not None else ():
-            if one.dtype == NARROW[made.dtype] and is_level(one.at, level):
-                one.subtracted = place
-        self._allowance.spend(began)
 
 
 class _Heard:
