@@ -325,6 +325,15 @@ def test_an_export_keeps_its_sizes() -> None:
     assert exported.module()(torch.ones(5, 2)).tolist() == [[6.0, 6.0]] * 5
 
 
+@pytest.mark.usefixtures("watching")
+def test_graphs_write_methods_by_their_names() -> None:
+    graph = torch.fx.Graph()
+    graph.output(graph.call_function(torch.Tensor.to, (graph.placeholder("x"), torch.float32)))
+    made = torch.fx.GraphModule(torch.nn.Module(), graph)
+    assert "torch.Tensor.to(" in made.code or "torch_Tensor_to(" in made.code
+    assert made(LARGE).dtype is torch.float32
+
+
 HANDLED: dict[Any, Any] = {}
 
 

@@ -307,6 +307,11 @@ class _Heard:
 class _HeardMethod(_Heard):
     """The same of a method of tensors: as an attribute of their class it does become one."""
 
+    def __init__(self, name: str, original: Any, told: Callable[..., None]) -> None:
+        super().__init__(name, original, told)
+        # By which `torch.fx` writes it down.
+        self.__module__ = "torch.Tensor"
+
     def __get__(self, on: Any, kind: Any = None) -> Any:
         return self if on is None else types.MethodType(self, on)
 
