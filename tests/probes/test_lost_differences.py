@@ -6,10 +6,12 @@ import copy
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from example_runs import forked
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchvet
 from torchvet.probes.numerics.lost_differences import _compared
@@ -49,7 +51,51 @@ FAULTY = {
         "warning",
     ),
     "in one expression": ("waits = times[:, 1:].float() - times[:, :-1].float()", "", "warning"),
-    "without a difference": ("seen = times.float()", "waits = (seen - seen.mean()) / seen.std()", "info"),
+    "by torch's functions": ("seen = times.float()", "waits = torch.sub(seen[:, 1:], seen[:, :-1])", "warning"),
+    "in place": ("seen = times.float()", "waits = seen[:, 1:].clone(); waits -= seen[:, :-1]", "warning"),
+    "of the largest": ("seen = times.float()", "waits = seen.max(1, keepdim=True).values - seen", "warning"),
+    "of a number": ("seen = times.float()", "waits = seen - start", "warning"),
+    "by a function of a cast": ("waits = torch.diff(times.float(), dim=1)", "", "warning"),
+    "in three dimensions": (
+        "seen = times.view(40, 4, 4).float()",
+        "waits = (seen[:, 1:] - seen[:, :-1]).reshape(40, -1)",
+        "warning",
+    ),
+    "of an item": (
+        "seen = times.float()",
+        "waits = torch.stack([row[1:] - row[:-1] for row in [seen[n] for n in range(40)]])",
+        "warning",
+    ),
+    "to a mean that is near": ("seen = times.float()", "waits = (seen - seen.mean()) / seen.std()", "warning"),
+    "without a difference": ("seen = times.float()", "waits = seen / seen.std()", "info"),
+    "scaled": ("seen = times.float()", "waits = torch.sin(seen / 86400)", "info"),
+    "differences of another column": (
+        "seen = torch.stack([times.flatten(), gaps.flatten(), gaps.flatten() + 1], 1).float()",
+        "waits = (seen[:, 2] - seen[:, 1]).view(40, 16)",
+        "info",
+    ),
+    "columns taken apart": (
+        "seen, low, high = torch.stack([times.flatten(), gaps.flatten(), gaps.flatten() + 1], 1).float().unbind(1)",
+        "waits = (high - low).view(40, 16)",
+        "info",
+    ),
+    "two on a line": ("seen, x = times.float(), gaps.float()", "waits = x[:, 1:] - x[:, :-1]", "info"),
+    "by name": (
+        "seen = {name: given.float() for name, given in (('t', times), ('x', gaps))}",
+        "waits = seen['x'].diff(dim=1)",
+        "info",
+    ),
+    "bound again": ("seen = times.float()", "seen = gaps.float(); waits = seen[:, 1:] - seen[:, :-1]", "info"),
+    "far apart": (
+        "seen = torch.randint(0, 60000, (400, 80)).bfloat16()",
+        "waits = (seen[:, 1:] - seen[:, :-1])[:40, :16]",
+        "info",
+    ),
+    "only some calls": (
+        "seen = [given.float() for given in (times, times - start)]",
+        "waits = seen[1][:, 1:] - seen[1][:, :-1]",
+        "info",
+    ),
 }
 HEALTHY = {
     "subtracted first": ("seen = times.diff(dim=1).float()", "waits = seen - seen[:, :1]"),
@@ -118,6 +164,18 @@ def test_large_and_read_only_data(tmp_path: Path) -> None:
     assert told(tmp_path, "\n".join(lines), use) == [("warning", 11), ("warning", 12)]
 
 
+def test_days_of_a_year_that_is_seconds_apart(tmp_path: Path) -> None:
+    cast = "seen = (start + torch.rand(200000).double().mul(3e7).sort().values).float()"
+    assert told(tmp_path, cast, "waits = ((seen - seen[0]) / 86400)[:640].view(40, 16)") == [("info", 8)]
+
+
+def test_differences_are_told_of_first(tmp_path: Path) -> None:
+    found = _compared(
+        torch.stack([1.7e9 + torch.arange(400).double().pow(1.3), torch.rand(400).double()], 1), torch.float32
+    )
+    assert found is not None and found[0] == "differences" and found[1] > 300
+
+
 # What stands in torch meanwhile -----------------------------------------------------------------------------------
 
 
@@ -182,6 +240,131 @@ def test_a_compiler_knows_what_stands_in_torch() -> None:
 
     compiled = torch.compile(doubled, backend="eager", fullgraph=True)
     assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
+
+
+LARGE = torch.arange(64, dtype=torch.float64) + 1.7e9
+
+
+def casts() -> None:
+    torch.tensor(LARGE.tolist())
+    (LARGE.float() - LARGE.half()).diff()
+
+
+class Names(torch.overrides.TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append("tensor" if func is torch.tensor else func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+class Operators(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def heard_by(mode: Any) -> list[str]:
+    with mode:
+        casts()
+    names: list[str] = mode.names
+    return names
+
+
+@pytest.mark.parametrize("mode", [Names, Operators])
+def test_modes_of_the_program_hear_nothing_more(mode: Any, tmp_path: Path) -> None:
+    alone = heard_by(mode())
+    with torchvet.watch(record=tmp_path / "run.vet"):
+        LARGE.float()
+        assert heard_by(mode()) == alone
+
+
+class Logged(torch.Tensor):
+    names: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.names.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.usefixtures("watching")
+def test_subclasses_hear_nothing_more() -> None:
+    own = LARGE.as_subclass(Logged)
+    LARGE.float()
+    Logged.names.clear()
+    own.float()
+    torch.diff(own)
+    assert Logged.names == ["float", "diff"]
+
+
+@pytest.mark.usefixtures("watching")
+def test_traces_have_nothing_more() -> None:
+    def cast(x: torch.Tensor) -> torch.Tensor:
+        return x.float().half() - 1
+
+    graph = torch.jit.trace(cast, (LARGE,)).graph  # type: ignore[no-untyped-call]
+    assert [n.kind() for n in graph.nodes() if n.kind() != "prim::Constant"] == ["aten::to", "aten::to", "aten::sub"]
+
+
+class Sized(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.half().float() + torch.tensor(x.shape[0])
+
+
+@pytest.mark.usefixtures("watching")
+def test_an_export_keeps_its_sizes() -> None:
+    size = torch.export.Dim("size", min=2, max=64)
+    exported = torch.export.export(Sized(), (torch.ones(3, 2),), dynamic_shapes=({0: size},))
+    assert exported.module()(torch.ones(5, 2)).tolist() == [[6.0, 6.0]] * 5
+
+
+@pytest.mark.usefixtures("watching")
+def test_graphs_write_methods_by_their_names() -> None:
+    graph = torch.fx.Graph()
+    graph.output(graph.call_function(torch.Tensor.to, (graph.placeholder("x"), torch.float32)))
+    made = torch.fx.GraphModule(torch.nn.Module(), graph)
+    assert "torch.Tensor.to(" in made.code or "torch_Tensor_to(" in made.code
+    assert made(LARGE).dtype is torch.float32
+
+
+HANDLED: dict[Any, Any] = {}
+
+
+class Handled(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in HANDLED:
+            return HANDLED[func](*args, **(kwargs or {}))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_methods_are_what_they_were(tmp_path: Path) -> None:
+    own, saved = LARGE.as_subclass(Handled), torch.Tensor.float
+    with torchvet.watch(record=tmp_path / "run.vet"):
+        LARGE.float()
+        HANDLED[torch.Tensor.float] = lambda x: "handled"
+        HANDLED[torch.Tensor.sub] = lambda x, y: "subtracted"
+        assert pickle.loads(pickle.dumps(torch.Tensor.float)) is torch.Tensor.float == saved
+        assert pickle.loads(pickle.dumps(LARGE.float))().dtype is torch.float32
+        assert torch.Tensor.float.__qualname__ == saved.__qualname__
+        assert own.float() == "handled" and own - 1 == "subtracted"
+    assert own.float() == "handled" and own - 1 == "subtracted"
+    HANDLED.clear()
+    assert torch.Tensor.float is saved and (3 - LARGE).shape == LARGE.shape
+
+
+@pytest.mark.usefixtures("watching")
+def test_a_default_device_changes_nothing() -> None:
+    with torch.device("meta"):
+        assert torch.tensor(LARGE.tolist()).is_meta
+        assert not LARGE.float().diff().is_meta
 
 
 @pytest.mark.usefixtures("watching")

@@ -469,6 +469,25 @@ def test_batches_that_get_longer_are_no_growth() -> None:
     assert growths("torch.randn(n)") == []
 
 
+@pytest.mark.parametrize(
+    ("line", "alive", "more", "growing"),
+    [
+        ("rnn(torch.randn(n))", 0, {}, 0),
+        ("rnn(x)", 0, {}, 1),
+        ("rnn(torch.randn(n))", 200, {}, 1),
+        ("rnn(torch.randn(n))", 0, {"carried": True}, 1),
+    ],
+    ids=["sequences that get longer", "made of itself", "storages live on", "carried"],
+)
+def test_graphs_of_longer_sequences_are_no_growth(line: str, alive: int, more: dict[str, Any], growing: int) -> None:
+    """One tensor with a longer graph at each census, which is made anew in every step and leaves nothing behind."""
+    text = f"x = torch.zeros(0)\nfor n in sizes:\n    x, _ = {line}\n"
+    looks = [census(t, holding("x", direct=1000, graph=100 * t, nodes=10 * t, tensors=1, **more)) for t in TICKS]
+    lived = [survivors(n, 10 * n + 4, alive) for n in (1, 2, 3)]
+    kept = [Source(path=FILE, text=text)]
+    assert len(growth_of(rank(program(), kept, steps(50), lived, looks, outcome(50))).growths) == growing
+
+
 @pytest.mark.parametrize(("before", "growing"), [(900, 0), (500, 1)])
 def test_a_graph_that_was_longer_before_goes_up_and_down_with_the_batches(before: int, growing: int) -> None:
     """Two looks that compare and one before them: results of a loop over batches of different lengths."""

@@ -41,19 +41,23 @@ ASKS = {
     "by get": 'x = self.with_image(x, more.get("image"))',
     "by pop": 'image = more.pop("image", None)',
     "by a function": 'image = pick(more, "image")',
+    "of a copy": 'extra = dict(more); image = extra.pop("image", None)',
+    "of a copy with others": 'extra = {"size": 3, **more}; image = extra.get("image")',
+    "under another name": "extra = more.copy(); x = self.with_image(x, **extra)",
 }
 
 
 def finding(body: str, given: str = "image", image: str = "image", text: str = MODEL, **changes: Any) -> Finding:
     dropped = {"columns": ["id", "image"], "parts": ["embed", "image", "head"], **changes}
-    silent = dropped.pop("silent", True)
+    silent, names = dropped.pop("silent", True), dropped.pop("without_gradient", ["image.bias", "image.weight"])
+    head = dropped.pop("line", "def forward")
     text = text.format(body=body, given=given, image=image)
-    line = next(n for n, one in enumerate(text.splitlines(), 1) if "def forward" in one)
+    line = next(n for n, one in enumerate(text.splitlines(), 1) if head in one)
     forward = Place(FILE, line, "Net.forward")
     at = Place(FILE, len(text.splitlines()), "main")
     use = OptimizerUse(
         id=1, name="AdamW", place=at, step_place=at, steps=40, checked=10, parameters=8, trainable=8,
-        without_gradient=["image.bias", "image.weight"], without_gradient_count=2, silent=silent,
+        without_gradient=names, without_gradient_count=2, silent=silent,
     )  # fmt: skip
     record = DroppedColumns(id=0, trainer="Trainer", model="Net", forward=forward, keywords="more", place=at, **dropped)
     run = recording(program(), Source(path=FILE, text=text), *steps(40), use, record, outcome(40))
@@ -75,6 +79,37 @@ def test_keywords_are_followed_to_the_method_that_takes_them() -> None:
         assert finding("x = self.with_image(x, **more)", given, image).severity == "warning"
 
 
+INNER = """\
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+class Part(nn.Module):
+    def forward(self, tokens, {given}):
+        return self.head(self.embed(tokens) + self.image({image}))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Part()
+
+    def forward(self, tokens, labels=None, **more):
+        {body}
+
+def main(net, data):
+    args = TrainingArguments("out", max_steps=40)
+    trainer = Trainer(model=net, args=args, train_dataset=data)
+    trainer.train()
+"""
+
+
+def test_keywords_are_followed_to_an_inner_model() -> None:
+    body, names = "return self.part(tokens, **more)", ["part.image.bias", "part.image.weight"]
+    asks = {"line": "def forward(self, tokens, labels", "parts": ["part"], "without_gradient": names}
+    one = finding(body, "image=None, **_", "image", INNER, **asks)
+    assert one.severity == "warning" and 'the column "image"' in one.message
+    assert finding(body, "mask=None, **_", "mask", INNER, **asks).severity == "info"
+
+
 def test_a_model_that_goes_through_its_keywords_wants_all_of_them() -> None:
     body = "for name, value in more.items(): x = x + self.parts[name](value)"
     one = finding(body, columns=["image"])
@@ -88,6 +123,7 @@ LOOK_ALIKES: dict[str, dict[str, Any]] = {
         "body": "x = self.with_image(x, **more)", "given": "mask=None, **rest", "image": 'rest.get("mask")',
     },
     "asks for another name": {"body": 'x = self.inner(x, more.get("mask"))'},
+    "throws it away from a copy": {"body": 'rest = dict(more); rest.pop("image", None); x = self.inner(x, **rest)'},
     "throws it away": {"body": 'more.pop("image", None)'},
     "says that it is missing": {"body": 'if "image" not in more: print("no image")'},
     "does not look at its keywords": {"body": "pass"},

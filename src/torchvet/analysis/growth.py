@@ -127,7 +127,7 @@ def compared(rank: RankRecording) -> GrowthSummary:
     series = with_beginnings(with_gaps(series_of(usable), usable), usable)
     growing = _growing(rank, usable, series, survived)
     # After `localise`, as the holder may be renewed and an item of it not.
-    chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key])]
+    chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key], survived)]
     limit = memory_left(rank, last)
     for key in chosen:
         growth = _growth(rank, growing[key], limit, _carrier_ops(key, last), usable)
@@ -187,11 +187,15 @@ def _falls(before: Points, first: tuple[int, Holding]) -> bool:
     return any(size_of(held) > size_of(first[1]) and held.nodes > first[1].nodes for _, held in before)
 
 
-def _is_renewed(rank: RankRecording, points: Points) -> bool:
+def _is_renewed(rank: RankRecording, points: Points, survived: float) -> bool:
     """Whether a name has only something larger each time that owes nothing to what it had before: batches that get
     longer over the run."""
-    holding = points[-1][1]
-    return no_more(rising_tail(points)) and (_passes_through(rank, holding) or rank.index.is_renewed(*holding.where))
+    holding, run = points[-1][1], rising_tail(points)
+    if no_more(run):
+        return _passes_through(rank, holding) or rank.index.is_renewed(*holding.where)
+    # Longer sequences have longer graphs. One that is carried on leaves storages of steps that are over.
+    longer = holding.tensors <= run[0][1].tensors and not survived and not any(held.carried for _, held in run)
+    return longer and rank.index.is_renewed(*holding.where)
 
 
 def _passes_through(rank: RankRecording, holding: Holding) -> bool:

@@ -112,6 +112,15 @@ def sheltered(event: Callable[..., None], keep: Callable[[BaseException], bool],
     return hear
 
 
+_GRAPHS = (
+    ("torch.export", "export"),
+    ("torch.jit", "trace"),
+    ("torch.jit", "trace_module"),
+    ("torch.jit", "_get_trace_graph"),
+)
+"""What makes a graph of a module by running it."""
+
+
 class _Depth(threading.local):
     """How many module calls this thread is in: another may be amid one of its own."""
 
@@ -154,6 +163,10 @@ class Taps:
             (torch.nn.Module, "train", _tap_train(listener, torch.nn.Module.train)),
         ):
             replace(self._undo, owner, name, ours)
+        for owner, name in _GRAPHS:
+            module = sys.modules.get(owner)
+            if hasattr(module, name):
+                replace(self._undo, module, name, _tap_graph(getattr(module, name)))
 
     def watch_modules(self) -> None:
         """Hook every module call that is not in a compiled region."""
@@ -186,6 +199,9 @@ class Taps:
         undo.callback(register_optimizer_step_post_hook(_after_step(self._listener, self._steady)).remove)
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
+        # First of all: the compiler traces what is called here together with the program, and knows this question.
+        if torch.compiler.is_compiling():
+            return
         depth = self._depth.calls
         if not tracing():
             if self._listener.active:
@@ -197,6 +213,8 @@ class Taps:
         self._depth.calls = depth + 1
 
     def _after(self, module: torch.nn.Module, _: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         # Hooks may have been put in amid a call: then there is one end more than beginnings.
         self._depth.calls = max(0, self._depth.calls - 1)
         if self._listener.active and not tracing():
@@ -204,9 +222,9 @@ class Taps:
 
 
 def tracing() -> bool:
-    """Whether torch.compile is tracing, or the program sizes a model with fake tensors: what is differentiated then has
-    no values, and is no step of the program's."""
-    return private.TracingContext.try_get() is not None or followed()
+    """Whether torch.compile or TorchScript is tracing, or the program sizes a model with fake tensors: what is
+    differentiated then has no values, and is no step of the program's; what is done to it would be a part of it."""
+    return private.TracingContext.try_get() is not None or private.tracing_state() is not None or followed()
 
 
 def _uncompiled(module: torch.nn.Module) -> torch.nn.Module:
@@ -214,6 +232,17 @@ def _uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     # By name, since importing the class would import the compiler, which takes seconds.
     inner = module._modules.get("_orig_mod") if type(module).__name__ == "OptimizedModule" else None
     return module if inner is None else inner
+
+
+def _tap_graph(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        # What hooks do would become a part of the graph, and a strict export fails at those that it does not know.
+        REGIONS.follow()
+        with REGIONS.out_of_sight():
+            return original(*args, **kwargs)
+
+    return made
 
 
 def _tap_compile(original: Callable[..., Any]) -> Callable[..., Any]:

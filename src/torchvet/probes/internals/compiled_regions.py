@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -110,6 +110,22 @@ class CompiledRegions:
         self._asides.pop(aside, None)
         aside.take()
         self.unwatch()
+
+    @contextmanager
+    def out_of_sight(self) -> Iterator[None]:
+        """As in a region, while a graph is made that is not run: an export."""
+        thread = threading.get_ident()
+        if thread in self._inside:
+            yield
+            return
+        # No frame's region: only this block ends it.
+        self._inside[thread] = 0
+        for aside in list(self._asides):
+            aside.take()
+        try:
+            yield
+        finally:
+            self._leave(thread)
 
     def _switching(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         inside = self._inside

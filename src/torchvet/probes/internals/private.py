@@ -121,12 +121,14 @@ DisableAutocast: Any = _name("torch._C._DisableAutocast", "how much float32 woul
 _PREPARED = "numbers that lose their differences when data are prepared"
 register_builtin: Any = _name("torch.jit._builtins._register_builtin", _PREPARED)
 device_constructors: Any = _name("torch.utils._device._device_constructors", _PREPARED)
+DeviceContext: Any = _name("torch.utils._device.DeviceContext", _PREPARED, _NoMode)
 
 # Tracing and sizing: tensors that have no values.
 _TRACED = "tensors without values would be read as if they had some"
 ModeKey: Any = _name("torch._C._TorchDispatchModeKey", _TRACED, None)
 get_dispatch_mode: Any = _name("torch._C._get_dispatch_mode", _TRACED, _none)
 modes_on: Any = _name("torch._C._len_torch_dispatch_stack", _TRACED, _zero)
+tracing_state: Any = _name("torch._C._get_tracing_state", _TRACED, _none)
 is_functorch_wrapped: Any = _name("torch._C._functorch.is_functorch_wrapped_tensor", _TRACED, _no)
 functorch_level: Any = _name("torch._C._functorch.peek_interpreter_stack", _TRACED, _none)
 is_profiling: Any = _name("torch._C._autograd._profiler_enabled", "profilers that are never stopped", _no)

@@ -1,7 +1,7 @@
 """Compares numbers with what a cast makes of them: large ones that lie close together become the same number.
 
 Data are cast before the first step, when no operators are heard. So the functions that cast are wrapped until then;
-in sampled steps the operator is heard.
+in sampled steps the operator is heard. Once a cast has lost something, differences of such numbers are heard as well.
 """
 
 from __future__ import annotations
@@ -11,27 +11,32 @@ import pkgutil
 import sys
 import threading
 import time
+import types
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from torchvet.probes.base.elements import is_plain
-from torchvet.probes.base.kit import Host, Place, SiteWatcher, StepKind, called_by_user, tap
+from torchvet.probes.base.kit import Host, Place, SiteWatcher, StepKind, called_by_user, overloads, tap
 from torchvet.probes.internals import private
 from torchvet.probes.numerics import half
+from torchvet.probes.numerics.large_numbers import MOST, NARROW, is_large, is_level, level_of_close, some_rows, step_at
 from torchvet.probes.objects.arrays import is_array
 from torchvet.recording.records.numeric import DIGITS, LostDifference
 
 _WHAT = "numbers that are cast to fewer digits"
-_NARROW = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 _WIDE = (torch.float64, torch.int64, torch.int32)
 _MAKERS = ("tensor", "as_tensor")
 _METHODS = ("to", "float", "half", "bfloat16", "type")
-_MOST = 65_536
-"""Elements of a tensor that are compared."""
+_SUBTRACTS = ("__sub__", "__rsub__", "__isub__", "sub", "sub_", "subtract", "rsub", "diff")
+"""Methods of tensors that take differences."""
+_DIFFERENCES = ("sub", "subtract", "rsub", "diff")
+"""Functions that do."""
+_SUBTRACTED = overloads("sub.Tensor sub_.Tensor rsub.Tensor")
 _MOST_CALLS = 16
 """Calls of one line that are looked at."""
 _MOST_CALLERS = 4096
@@ -42,6 +47,7 @@ _FEWEST_VALUES = 32
 """The same of numbers. Chosen, not measured."""
 _PREPARATION = 2
 """Steps after which data are prepared by what is sampled only."""
+_OWN = (torch.Tensor, torch.nn.Parameter)
 _kept: list[Any] = []
 """What was told to TorchScript, which knows functions by their identity: it must not be used again."""
 
@@ -59,21 +65,56 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
         """Whether a cast is one of torchvet's own."""
         self._thread = threading.get_ident()
         self._heard: list[_Heard] = []
+        self._subtractions: Counter[Place] = Counter()
 
     def install(self) -> None:
         """Hear casts."""
         self.host.hear([torch.ops.aten._to_copy.default], self._converted)
+        self.host.hear(_SUBTRACTED, self._subtracted)
         # Its table is made once, of what then stands in torch.
         private.device_constructors()
         for name in _MAKERS:
             self.replace(torch, name, functools.partial(self._maker, name))
+        # Before anything is lost: who calls them has them in hand as its arguments are cast.
+        for name in _DIFFERENCES:
+            self.replace(torch, name, functools.partial(self._function_as, name))
         for name in _METHODS:
-            self.replace(torch.Tensor, name, tap(self.host, None, after=self._method))
+            self.replace(torch.Tensor, name, self._method_as(name, self._method))
         # The compiler has tables of torch's functions, too.
         self.replace(torch, "compile", tap(self.host, None, before=self._compiles))
+        # Whoever hears torch's functions is to hear none of ours, and may know them by identity: an export does.
+        self.replace(TorchFunctionMode, "__enter__", self._mode)
+
+    def _hear_differences(self) -> None:
+        """A cast has lost something: are differences taken of what is left?"""
+        for name in _SUBTRACTS:
+            if hasattr(torch.Tensor, name):
+                self.replace(torch.Tensor, name, self._method_as(name, self._difference))
+
+    def _method_as(self, name: str, told: Callable[..., None]) -> Callable[[Any], Any]:
+        def wrap(original: Any) -> Any:
+            self._heard.append(_HeardMethod(name, original, told))
+            return self._heard[-1]
+
+        return wrap
 
     def _maker(self, name: str, original: Any) -> Any:
-        ours = _Heard(name, original, functools.partial(self._made, original))
+        return self._heard_as(name, original, functools.partial(self._made, original))
+
+    def _function_as(self, name: str, original: Any) -> Any:
+        return self._heard_as(name, original, self._function)
+
+    def _mode(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def entered(mode: Any) -> Any:
+            if not isinstance(mode, private.DeviceContext):
+                self._end()
+            return original(mode)
+
+        return entered
+
+    def _heard_as(self, name: str, original: Any, told: Callable[..., None]) -> Any:
+        ours = _Heard(name, original, told)
         self._heard.append(ours)
         private.register_builtin(ours, f"aten::{name}")
         _kept.append(ours)
@@ -106,6 +147,9 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
         """Whether a call by this frame is looked at."""
         if not self._prepares or self._inside:
             return False
+        # Modes of the program's, and what traces, would hear of what is compared.
+        if private.modes_on() or private.tracing_state() is not None:
+            return False
         # First of all the number of calls: data may be cast one by one.
         key = id(frame.f_code), frame.f_lineno
         if self._callers[key] >= _MOST_CALLS or len(self._callers) >= _MOST_CALLERS:
@@ -115,9 +159,9 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
         host = self.host
         return host.active and not host.sampling and threading.get_ident() == self._thread
 
-    def _made(self, original: Any, made: Any, data: Any) -> None:
+    def _made(self, original: Any, made: Any, data: Any, *_: Any) -> None:
         """`torch.tensor(data)` or `torch.as_tensor(data)` gave this."""
-        if not self._prepares or type(made) is not torch.Tensor or made.dtype not in _NARROW:
+        if not self._prepares or type(made) is not torch.Tensor or made.dtype not in NARROW:
             return
         # Called by the one that stands in place of the function.
         if made.numel() < _FEWEST or data is made or not self._counts(sys._getframe(2)):
@@ -127,7 +171,7 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
                 self._measure(called_by_user, data, made.dtype)
             elif type(data) in (list, tuple):
                 rows = _rows(len(data), made.numel())
-                if is_plain(made) and _is_large(made.detach()[:rows]):
+                if is_plain(made) and is_large(made.detach()[:rows]):
                     wide = functools.partial(original, data[:rows], dtype=torch.float64, device="cpu")
                     self._measure(called_by_user, wide, made.dtype)
             elif is_array(type(data)) and data.dtype.name in ("float64", "int64", "int32"):
@@ -135,15 +179,32 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
 
     def _method(self, made: Any, on: Any, *_: Any, **__: Any) -> None:
         """A method that may cast gave this."""
-        cast = isinstance(made, torch.Tensor) and made.dtype in _NARROW and made.dtype is not on.dtype
-        # Called by what a tap consists of.
-        if cast and self._counts(sys._getframe(3)):
+        # Types first: subclasses hear of every question.
+        cast = type(made) is torch.Tensor and type(on) in _OWN and made.dtype in NARROW and made.dtype is not on.dtype
+        if cast and self._counts(sys._getframe(2)):
             with self.host.looking(_WHAT):
                 self._measure(called_by_user, on, made.dtype)
 
+    def _function(self, made: Any, data: Any, *others: Any) -> None:
+        """`torch.diff(data)` and its like gave this."""
+        if self.sites and type(made) is torch.Tensor and self._counts(sys._getframe(2)):
+            with self.host.looking(_WHAT):
+                self._judge(called_by_user, made, (data, *others))
+
+    def _difference(self, made: Any, *operands: Any, **_: Any) -> None:
+        """A method that takes differences gave this."""
+        if type(made) is torch.Tensor and self._counts(sys._getframe(2)):
+            with self.host.looking(_WHAT):
+                self._judge(called_by_user, made, operands)
+
+    def _subtracted(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        """The operator, in a sampled step."""
+        if self.sites and not self._inside and type(out) is torch.Tensor:
+            self._judge(self.host.line, out, args)
+
     def _converted(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         """The operator, in a sampled step."""
-        if out.dtype in _NARROW and out.dtype is not args[0].dtype:
+        if out.dtype in NARROW and out.dtype is not args[0].dtype:
             self._measure(self.host.line, args[0], out.dtype)
 
     # What is measured ---------------------------------------------------------------------------------------------
@@ -170,21 +231,49 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
             what, some, left, largest = found
             calls = 1 + (before.calls if before is not None else 0)
             # The call that shows most stands for all.
+            used = before.subtracted if before is not None else None
             if before is None or some > before.some:
-                before = LostDifference(place=place, dtype=_NARROW[dtype], what=what, some=some, left=left, at=largest)
+                before = LostDifference(place=place, dtype=NARROW[dtype], what=what, some=some, left=left, at=largest)
+                before.subtracted = used
             before.calls = calls
             self.sites[place] = before
+            if len(self.sites) == 1 and calls == 1 and self._prepares:
+                self._hear_differences()
         self._allowance.spend(began)
+
+    def _judge(self, where: Callable[[], Place | None], made: torch.Tensor, operands: tuple[Any, ...]) -> None:
+        """Are these differences of what a cast has left, and within a few steps of its type?"""
+        began = time.thread_time()
+        asked = [one for one in self.sites.values() if one.subtracted is None and one.dtype == NARROW.get(made.dtype)]
+        place = where() if asked and self._allowance.left() else None
+        if place is None or self._subtractions[place] >= _MOST_CALLS:
+            return
+        self._subtractions[place] += 1
+        # Of one that is changed in place only the other is what it was.
+        operand = next((one for one in operands if isinstance(one, torch.Tensor) and one is not made), None)
+        level = self._level(made, operand)
+        for one in asked:
+            if level is not None and is_level(one.at, level):
+                one.subtracted = place
+        self._allowance.spend(began)
+
+    def _level(self, made: torch.Tensor, operand: Any) -> float | None:
+        self._inside = True
+        try:
+            with torch.no_grad():
+                return level_of_close(made, operand)
+        finally:
+            self._inside = False
 
 
 class _Heard:
     """Stands in place of a function of torch's own, and tells of its results. No Python function: as an attribute of
     a class it must not become a method, and pickle is to find it by torch's name."""
 
-    def __init__(self, name: str, original: Any, told: Callable[[Any, Any], None]) -> None:
+    def __init__(self, name: str, original: Any, told: Callable[..., None]) -> None:
         self.__name__, self.__doc__, self.__wrapped__ = name, original.__doc__, original
-        self.__module__ = original.__module__
-        self.told: Callable[[Any, Any], None] | None = told
+        self.__module__ = getattr(original, "__module__", None)  # type: ignore[assignment]
+        self.told: Callable[..., None] | None = told
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the function."""
@@ -192,7 +281,7 @@ class _Heard:
         # By a name: another thread may end the hearing meanwhile.
         told = self.told
         if told is not None and not torch.compiler.is_compiling():
-            told(made, args[0] if args else kwargs.get("data"))
+            told(made, *(args or (kwargs.get("data", kwargs.get("input")),)))
         return made
 
     # Tables of the compiler's, and of devices that are set, are found in by either, whichever they were made of.
@@ -205,8 +294,29 @@ class _Heard:
     def __reduce__(self) -> Any:
         return pkgutil.resolve_name, (f"torch:{self.__name__}",)
 
+    def __getattr__(self, name: str) -> Any:
+        # `__qualname__` and what else a function has; before there is any, as a copy is made, nothing.
+        if name == "__wrapped__":
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
     def __repr__(self) -> str:
         return repr(self.__wrapped__)
+
+
+class _HeardMethod(_Heard):
+    """The same of a method of tensors: as an attribute of their class it does become one."""
+
+    def __init__(self, name: str, original: Any, told: Callable[..., None]) -> None:
+        super().__init__(name, original, told)
+        # By which `torch.fx` writes it down.
+        self.__module__ = "torch.Tensor"
+
+    def __get__(self, on: Any, kind: Any = None) -> Any:
+        return self if on is None else types.MethodType(self, on)
+
+    def __reduce__(self) -> Any:
+        return pkgutil.resolve_name, (f"torch:Tensor.{self.__name__}",)
 
 
 _Found = tuple[str, int, int, float]
@@ -218,37 +328,24 @@ def _compared(source: torch.Tensor, dtype: torch.dtype) -> _Found | None:
     wide = source.dtype in _WIDE and not (source.requires_grad or private.is_functorch_wrapped(source))
     if not wide or not is_plain(source) or source.numel() < _FEWEST:
         return None
-    some = _some(source.detach())
-    if not _is_large(some, DIGITS[_NARROW[dtype]]):
+    some = some_rows(source.detach())
+    if not is_large(some, DIGITS[NARROW[dtype]]):
         return None
     found = [_lost(rows, dtype) for rows in _neighbors(some.double())]
-    return max((one for one in found if one is not None), key=lambda one: one[1], default=None)
+    # Differences say more than values do: all rows of a table may be different.
+    told = [one for one in found if one is not None]
+    return max(told, key=lambda one: (one[0] == "differences", one[1]), default=None)
 
 
 def _rows(length: int, elements: int) -> int:
     """How many leading rows have as many elements as are compared."""
-    return max(1, _MOST * length // max(1, elements))
+    return max(1, MOST * length // max(1, elements))
 
 
 def _part(array: Any) -> Any:
     """Leading rows of an array. Copied: torch warns of arrays that cannot be written to, and a view would be one."""
     part = array[: _rows(len(array), array.size)]
-    return (part if part.size <= _MOST else part.reshape(-1)[:_MOST]).copy()
-
-
-def _some(source: torch.Tensor) -> torch.Tensor:
-    """Leading rows of a tensor, with as many elements as are compared, as a table or a row."""
-    while source.dim() > 2:
-        source = source[0] if source.shape[0] == 1 else source.flatten(0, 1) if source.is_contiguous() else source[0]
-    if source.dim() == 2:
-        source = source[:, :_MOST]
-        source = source[: max(1, _MOST // max(1, source.shape[1]))]
-    return source if source.dim() == 2 else source.reshape(-1)[:_MOST]
-
-
-def _is_large(numbers: torch.Tensor, exact: int = min(DIGITS.values())) -> bool:
-    """Whether some numbers are beyond those that a type tells apart."""
-    return numbers.numel() > 0 and bool((numbers.abs() > exact).any())
+    return (part if part.size <= MOST else part.reshape(-1)[:MOST]).copy()
 
 
 def _neighbors(table: torch.Tensor) -> list[torch.Tensor]:
@@ -261,7 +358,7 @@ def _neighbors(table: torch.Tensor) -> list[torch.Tensor]:
 
 def _lost(rows: torch.Tensor, dtype: torch.dtype) -> _Found | None:
     cast = rows.to(dtype).double()
-    large = rows.isfinite() & cast.isfinite() & (rows.abs() > DIGITS[_NARROW[dtype]])
+    large = rows.isfinite() & cast.isfinite() & (rows.abs() > DIGITS[NARROW[dtype]])
     if not bool(large.any()):
         return None
     largest = float(rows[large].abs().median())
@@ -270,7 +367,7 @@ def _lost(rows: torch.Tensor, dtype: torch.dtype) -> _Found | None:
     moved = gaps != 0
     some, left = _distinct(gaps), _distinct(kept)
     # Longer ones keep most of their digits, however many are the same.
-    close = bool(moved.any()) and float(gaps[moved].abs().median()) < 2 * _step(largest, dtype)
+    close = bool(moved.any()) and float(gaps[moved].abs().median()) < 2 * step_at(largest, dtype)
     if close and some >= _FEWEST and left < some / 2:
         return "differences", some, left, largest
     some, left = _distinct(rows[large]), _distinct(cast[large])
@@ -279,8 +376,3 @@ def _lost(rows: torch.Tensor, dtype: torch.dtype) -> _Found | None:
 
 def _distinct(numbers: torch.Tensor) -> int:
     return len(torch.unique(numbers))
-
-
-def _step(number: float, dtype: torch.dtype) -> float:
-    """The distance of a type's numbers there."""
-    return float(2.0 ** (torch.tensor(number, dtype=torch.float64).log2().floor()) * torch.finfo(dtype).eps)

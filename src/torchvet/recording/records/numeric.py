@@ -203,7 +203,8 @@ DIGITS = {"float32": 1 << 24, **EXACT}
 
 class LostDifference(Record):
     """On one line large numbers were cast to `dtype`: `some` different ones of `what` became `left`, at numbers around
-    `at`. Differences are those of neighbors. Of the call that shows most, of so many that were looked at."""
+    `at`. Differences are those of neighbors. Of the call that shows most, of so many that were looked at.
+    `subtracted` is the line that took differences of such numbers, most of them within a few steps of the type."""
 
     place: Place
     dtype: str
@@ -212,6 +213,7 @@ class LostDifference(Record):
     left: int
     at: float
     calls: int = 1
+    subtracted: Place | None = None
 
 
 class PositionTable(Record):

@@ -10,6 +10,7 @@ from torchvet.rules.kit import Location, Place, RankRecording, Recording, Relate
 from torchvet.rules.shared.trainers import made_in, settings_of
 from torchvet.source.model import Event, Unit, is_name, receiver, terminal
 
+_COPIES = ("dict", "copy", "deepcopy")
 _ASKS = ("get", "pop", "setdefault")
 _GOES_THROUGH = ("items", "keys", "values")
 _NAMED = 4
@@ -74,6 +75,13 @@ class _Asked:
     names: dict[str, int] = field(default_factory=dict)
     computed: list[int] = field(default_factory=list)
 
+    def add(self, key: ast.expr) -> None:
+        """Note a key that is asked for."""
+        if not isinstance(key, ast.Constant):
+            self.computed.append(key.lineno)
+        elif isinstance(key.value, str):
+            self.names.setdefault(key.value, key.lineno)
+
 
 def wanted_columns(
     rank: RankRecording, recording: Recording, without_gradient: Iterable[str], silent: bool
@@ -103,19 +111,41 @@ def _wanted_of(dropped: records.columns.DroppedColumns, recording: Recording, si
 def _ask(file: SourceFile, unit: Unit, keywords: str, columns: set[str], asked: _Asked, deep: int) -> None:
     """Gather what a function, and those of the file that it hands its keywords to, ask them for."""
     thrown = {id(node.value) for node in ast.walk(unit.node) if isinstance(node, ast.Expr)}
-    for node in ast.walk(unit.node):
-        # A column that is taken out and thrown away is not wanted.
-        for key in _keys(node, keywords) if id(node) not in thrown else ():
-            if isinstance(key, ast.Constant):
-                if isinstance(key.value, str):
-                    asked.names.setdefault(key.value, key.lineno)
-            else:
-                asked.computed.append(key.lineno)
-    for event in unit.events if deep else ():
-        if isinstance(event.node, ast.Call) and any(
-            k.arg is None and is_name(k.value, keywords) for k in event.node.keywords
-        ):
-            _ask_callee(file, file.callee(event), event, columns, asked, deep - 1)
+    for name in (keywords, *_copies(unit, keywords)):
+        for node in ast.walk(unit.node):
+            # A column that is taken out and thrown away is not wanted.
+            for key in _keys(node, name) if id(node) not in thrown else ():
+                asked.add(key)
+        for event in unit.events if deep else ():
+            if isinstance(event.node, ast.Call) and any(
+                k.arg is None and is_name(k.value, name) for k in event.node.keywords
+            ):
+                _ask_callee(file, _called(file, event), event, columns, asked, deep - 1)
+
+
+def _called(file: SourceFile, event: Event) -> Unit | None:
+    """What a call runs: a function of the file, or the `forward` of a module that is made there."""
+    callee, function = file.callee(event), event.call.func
+    if callee is not None or not isinstance(function, (ast.Name, ast.Attribute)):
+        return callee
+    known = file.roles.class_of(function, event.unit)
+    return known.method("forward") if known is not None else None
+
+
+def _copies(unit: Unit, keywords: str) -> list[str]:
+    """Names that a function gives to its keywords, or to a copy of them."""
+    bound = [node for node in ast.walk(unit.node) if isinstance(node, ast.Assign) and _is_copy(node.value, keywords)]
+    return [target.id for node in bound for target in node.targets if isinstance(target, ast.Name)]
+
+
+def _is_copy(node: ast.expr, keywords: str) -> bool:
+    """Whether a value is the keywords: `kwargs`, `dict(kwargs)`, `kwargs.copy()`, `copy(kwargs)`, `{**kwargs, …}`."""
+    parts: list[ast.expr | None] = [node]
+    if isinstance(node, ast.Call) and terminal(node) in _COPIES:
+        parts = [receiver(node), *node.args, *(k.value for k in node.keywords if k.arg is None)]
+    elif isinstance(node, ast.Dict):
+        parts = [value for key, value in zip(node.keys, node.values, strict=True) if key is None]
+    return any(is_name(one, keywords) for one in parts)
 
 
 def _ask_callee(

@@ -6,6 +6,7 @@ import ast
 import math
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from torchvet.recording.records.numeric import DIGITS, LostDifference
 from torchvet.rules.kit import Finding, RankRecording, Recording, Severity, SourceFile
@@ -35,20 +36,15 @@ class CastLosesDifferences(NumberRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Casts after which much fewer numbers, or differences of neighbors, were different."""
-        records = list(_runs.by_place(rank, LostDifference))
-        for record in records:
-            path = record.place.path
-            file = recording.model(path)
-            lines = {one.place.line for one in records if one.place.path == path}
-            at = _difference(file, record.place.line, lines) if file is not None else None
+        for record in _runs.by_place(rank, LostDifference):
             what = "gaps between neighbors" if record.what == "differences" else "values"
             message = (
                 f"{record.some:,} different {what} become {record.left:,}: {record.dtype} has steps of "
                 f"{_step(record):g} at {record.at:.3g}"
             )
             exact = f"{record.dtype} has every whole number up to {DIGITS[record.dtype]:,} only"
-            uses = f", and line {at} takes differences of them" if at else ""
-            severity: Severity = "warning" if at else "info"
+            uses = f", and {_line(record)} takes differences of such numbers" if record.subtracted else ""
+            severity: Severity = "warning" if record.subtracted else "info"
             yield self.at(rank, record.place, message, f"{exact}{uses}", _ADVICE, severity, record.calls)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
@@ -68,6 +64,14 @@ class CastLosesDifferences(NumberRule):
 
 def _step(record: LostDifference) -> float:
     return 2.0 ** math.floor(math.log2(record.at)) / (DIGITS[record.dtype] / 2)
+
+
+def _line(record: LostDifference) -> str:
+    """Where differences were taken: the line, of another file with its name."""
+    at = record.subtracted
+    if at is None or at.path == record.place.path:
+        return f"line {at.line}" if at is not None else ""
+    return f"{PurePath(at.path).name}:{at.line}"
 
 
 def _cast(file: SourceFile, event: Event) -> ast.expr | None:
