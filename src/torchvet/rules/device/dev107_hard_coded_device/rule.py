@@ -8,7 +8,7 @@ import re
 from torchvet.recording.records.device import AbsentDevice, DeviceMismatch, Placed
 from torchvet.rules.device import _crashes
 from torchvet.rules.kit import Edits, Finding, Findings, RankRecording, Recording, SourceFile
-from torchvet.source.model import Event, Unit, edits, is_call, keyword, receiver, terminal
+from torchvet.source.model import Event, Unit, edits, is_call, keyword, receiver, terminal, walk
 from torchvet.source.model import torch_names as names
 
 _GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
@@ -67,7 +67,7 @@ class HardCodedDevice(_crashes.CrashRule):
             if written is None or follows or self._is_meant(file, event):
                 continue
             variable = self._variable(file, event)
-            if variable and not self._asserted(file, event):
+            if variable and not self._asserted(file, event) and not _is_own_word(file, variable):
                 yield self._finding(file, event, written, variable)
 
     @staticmethod
@@ -180,6 +180,30 @@ class HardCodedDevice(_crashes.CrashRule):
             return []
         rest = "".join(f", {file.segment(k)}" for k in call.keywords)
         return [edits.replace(file, call, f"{file.segment(on)}.to({variable}{rest})")]
+
+
+def _is_own_word(file: SourceFile, variable: str) -> bool:
+    """Whether a variable for the device holds the program's own word for CUDA, as `device == "gpu"` shows: torch knows
+    no such device, and `to(device)` raises. An `if` that binds it to another name makes it a device of torch."""
+    if not file.mentions("'gpu'", '"gpu"'):
+        return False
+    name, compared = variable.rpartition(".")[2], False
+    for node in walk(file.tree):
+        if isinstance(node, (ast.If, ast.Assign)):
+            deciding, bound = (node.test, node.body) if isinstance(node, ast.If) else (node.value, node.targets)
+            if _says_gpu(deciding) and any(_stores(one, name) for one in bound):
+                return False
+        elif isinstance(node, ast.Compare) and terminal(node.left) == name:
+            compared |= any(map(_says_gpu, node.comparators))
+    return compared
+
+
+def _says_gpu(node: ast.AST) -> bool:
+    return any(isinstance(n, ast.Constant) and n.value == "gpu" for n in walk(node))
+
+
+def _stores(node: ast.AST, name: str) -> bool:
+    return any(terminal(n) == name and isinstance(getattr(n, "ctx", None), ast.Store) for n in walk(node))
 
 
 def _is_cuda_by_default(unit: Unit) -> bool:
