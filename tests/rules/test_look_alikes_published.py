@@ -1,0 +1,79 @@
+"""Further look-alikes met in published code: each beside the fault that it was taken for, by rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchvet.rules import rule
+from torchvet.source.model import SourceFile
+
+HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+
+
+def severities(code: str, text: str) -> list[str]:
+    return [one.severity for one in rule(code).in_source(SourceFile("t.py", HEAD + text))]
+
+
+LOWERED = [
+    # A maximum was taken off before, under another name, in place, or behind a factor.
+    ("peak, _ = torch.max(x, -1, keepdim=True)\n    y = x - peak\n    return torch.log(torch.exp(y / t).sum(-1))", []),
+    ("top, _ = torch.max(x, -1, keepdim=True)\n    y = x - top\n    return torch.log(torch.exp(0.5 * y).sum(-1))", []),
+    ("x.sub_(x.max())\n    return torch.log(x.exp().sum(-1))", []),
+    ("x -= x.max()\n    return torch.log(x.exp().sum(-1))", []),
+    ("e = torch.exp(x / t)\n    return torch.log(e.sum(-1))", ["warning"]),
+    ("x.sub_(shift)\n    return torch.log(x.exp().sum(-1))", ["warning"]),
+    ("x -= 1\n    return torch.log(x.exp().sum(-1))", ["warning"]),
+    ("z.sub_(x.max())\n    return torch.log(x.exp().sum(-1))", ["warning"]),
+    ("if t > 1:\n        x.sub_(x.max())\n    return torch.log(x.exp().sum(-1))", ["warning"]),
+    ("s = x.exp().sum(-1)\n    x.sub_(x.max())\n    return torch.log(s)", ["warning"]),
+]
+
+
+@pytest.mark.parametrize(("body", "expected"), LOWERED)
+def test_what_had_its_maximum_taken_off_does_not_overflow(body: str, expected: list[str]) -> None:
+    assert severities("NUM110", f"def f(x, z, t, shift):\n    {body}\n") == expected
+
+
+OWN = "def logit(p, eps=1e-8):\n    return torch.log(p + eps) - torch.log(1 - p + eps)\n"
+LOGITS = [
+    ("", "torch.logit(p)", []),
+    (OWN, "logit(p)", []),
+    ("", "self.logit(p)", ["warning"]),
+    ("def logit(p):\n    return layer(p)\n", "logit(p)", ["warning"]),
+    ("", "logit", ["warning"]),
+]
+
+
+@pytest.mark.parametrize(("above", "value", "expected"), LOGITS)
+def test_the_logit_of_a_probability_does_not_overflow(above: str, value: str, expected: list[str]) -> None:
+    text = f"{above}def f(self, p, logit_, layer):\n    z = {value}\n    return torch.log1p(torch.exp(z))\n"
+    assert severities("NUM110", text) == expected
+
+
+CHOSEN = [
+    ("best, ids = x.max(1)", "F.softmax(x, 1)[rows, ids].log()", []),
+    ("ids = x.argmax(1)", "F.softmax(x, 1).gather(1, ids[:, None]).log()", []),
+    ("best, flat = x.view(-1).topk(4)\n    ids = flat % n", "torch.log(F.softmax(x, 1)[rows, ids])", []),
+    ("p = F.softmax(x, 1)\n    ids = torch.multinomial(p, 1)", "p.gather(1, ids).log()", []),
+    ("ids = y", "F.softmax(x, 1)[rows, ids].log()", ["warning"]),
+    ("best, ids = x.max(1)", "F.softmax(x, 1)[rows, y].log()", ["warning"]),
+    ("ids = x.argmax(1)", "F.softmax(x, 1).log()", ["warning"]),
+]
+
+
+@pytest.mark.parametrize(("above", "value", "expected"), CHOSEN)
+def test_what_was_chosen_by_its_probability_does_not_underflow(above: str, value: str, expected: list[str]) -> None:
+    assert severities("NUM110", f"def f(x, y, rows, n):\n    {above}\n    return {value}\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "end", "expected"),
+    [
+        ("test_loss", "assert torch.allclose(loss, other)", ["info"]),
+        ("test_loss", "return loss", ["warning"]),
+        ("loss_of", "assert torch.isfinite(loss)", ["warning"]),
+    ],
+)
+def test_a_test_asserts_what_it_computes_of_its_own_numbers(name: str, end: str, expected: list[str]) -> None:
+    text = f"def {name}(x, y, other):\n    loss = -F.softmax(x, 1)[0, y].log()\n    {end}\n"
+    assert severities("NUM110", text) == expected
