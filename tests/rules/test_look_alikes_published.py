@@ -77,3 +77,85 @@ def test_what_was_chosen_by_its_probability_does_not_underflow(above: str, value
 def test_a_test_asserts_what_it_computes_of_its_own_numbers(name: str, end: str, expected: list[str]) -> None:
     text = f"def {name}(x, y, other):\n    loss = -F.softmax(x, 1)[0, y].log()\n    {end}\n"
     assert severities("NUM110", text) == expected
+
+
+CHOSEN_DEVICE = "device = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+TRIED = [
+    ("except Exception:\n    print('one device')", []),
+    ("except:\n    pass", []),
+    ("except RuntimeError as error:\n    print(error)", []),
+    ("except Exception:\n    print('no GPU')\n    raise", ["warning"]),
+    ("except KeyboardInterrupt:\n    pass", ["warning"]),
+    ("finally:\n    print('done')", ["warning"]),
+]
+
+
+@pytest.mark.parametrize(("handler", "expected"), TRIED)
+def test_a_device_that_is_only_tried_may_be_written_out(handler: str, expected: list[str]) -> None:
+    text = f"{CHOSEN_DEVICE}try:\n    model = nn.DataParallel(model.to('cuda'))\n{handler}\nmodel.to(device)\n"
+    assert severities("DEV107", text) == expected
+
+
+SHAPES = [
+    ("(n, -1, heads) + q.size()[1:]", []),
+    ("[n, -1] + list(q.shape[1:])", []),
+    ("b * heads * n", ["warning"]),
+    ("b, n * heads", ["warning"]),
+]
+
+
+@pytest.mark.parametrize(("shape", "expected"), SHAPES)
+def test_sizes_that_are_joined_are_not_counted(shape: str, expected: list[str]) -> None:
+    text = f"def f(x, b, n, heads):\n    q = x.contiguous().view(b, heads, n).transpose(1, 2)\n    return q.view({shape})\n"
+    assert severities("OPS209", text) == expected
+
+
+WRAPPED = """
+def check(wrapper):
+    model = nn.Sequential(nn.Linear(2, 2))
+    {wrap}
+    model.eval()
+    x = torch.rand(42, 2)
+    return model(x)
+"""
+WRAPS = [
+    ("model = wrapper(model, [1, 1]).cuda()", []),
+    ("model = pipes.Pipe(model).to('cuda')", []),
+    ("model = model.cuda()", ["error"]),
+    ("model = nn.SyncBatchNorm.convert(model).cuda()", ["error"]),
+    ("model = filled(model).cuda()", ["error"]),
+]
+
+
+@pytest.mark.parametrize(("wrap", "expected"), WRAPS)
+def test_a_wrapper_from_elsewhere_may_move_inputs(wrap: str, expected: list[str]) -> None:
+    own = "def filled(model):\n    nn.init.zeros_(model[0].bias)\n    return model\n"
+    assert severities("DEV101", own + WRAPPED.format(wrap=wrap)) == expected
+
+
+CACHED = """
+from functools import lru_cache
+
+class Guide(nn.Module):
+    def __init__(self, given):
+        super().__init__()
+        self.given = given
+
+    @staticmethod
+    @lru_cache(maxsize=8)
+    def weight(n, given):
+        return torch.arange(n) * given
+
+    def forward(self, n):
+        return self.weight(n, self.given)
+
+guide = Guide(options.{name})
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("guided_loss_sigma", []), ("ctc_loss_weight", []), ("loss_type", []), ("total_loss", ["warning"])],
+)
+def test_a_setting_of_a_loss_is_no_loss(name: str, expected: list[str]) -> None:
+    assert severities("MEM111", CACHED.format(name=name)) == expected

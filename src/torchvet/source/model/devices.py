@@ -212,7 +212,7 @@ class Devices:
         values = self._file.roles.values(node, event.unit)
         made = [(value, where) for value, where in values if isinstance(value, ast.Call)]
         # `accelerator.prepare` moves by itself, and so does what it gives back: then inputs need no move.
-        if self._bound_otherwise(node, event.unit) or any(self._wrapped(value) for value, _ in made):
+        if self._bound_otherwise(node, event.unit) or any(self._wrapped(value, node) for value, _ in made):
             return False
         name = node.id if isinstance(node, ast.Name) else ""
         # `model = model.cpu()`: moved back.
@@ -240,13 +240,20 @@ class Devices:
         # More bindings than values: some of them take something apart.
         return len(self._file.roles.values(node, unit)) < len(home.bindings.get(node.id, ()))
 
-    def _wrapped(self, value: ast.Call) -> bool:
+    def _wrapped(self, value: ast.Call, model: ast.AST) -> bool:
         inner: ast.AST | None = value
         while isinstance(inner, ast.Call):
-            if terminal(inner) in _WRAPPERS:
+            if terminal(inner) in _WRAPPERS or self._wraps_unseen(inner, model):
                 return True
             inner = receiver(inner)
         return False
+
+    def _wraps_unseen(self, call: ast.Call, model: ast.AST) -> bool:
+        """`model = wrapper(model)` of a wrapper that is neither torch's nor in this file: it may move inputs, too."""
+        given = any(ast.dump(one) == ast.dump(model) for one in call.args if not isinstance(one, ast.Starred))
+        if not given or self._file.dotted(call.func).startswith("torch."):
+            return False
+        return not self._file.functions(terminal(call)) and terminal(call) not in self._file.classes
 
     def _moved_by(self, value: ast.Call, unit: Unit) -> bool:
         moved = self.move(value, unit)

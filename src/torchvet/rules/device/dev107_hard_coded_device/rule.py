@@ -13,6 +13,9 @@ from torchvet.source.model import torch_names as names
 
 _GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
 _MOVED_WITH_IT = "the module's device"
+_CAUGHT = ("Exception", "BaseException", "RuntimeError", "AssertionError")
+"""What torch raises where there is no such device, and what they are caught as."""
+_LEFT = re.compile(r"\b(raise|exit|abort)\b")
 _NAMES = ("cuda", "mps", "xpu")
 _WRITTEN = tuple(f"{quote}{name}" for quote in "\"'" for name in _NAMES)
 
@@ -86,7 +89,8 @@ class HardCodedDevice(_crashes.CrashRule):
         return next((d for d in constants if str(d.value).startswith(_NAMES)), None)
 
     def _is_meant(self, file: SourceFile, event: Event) -> bool:
-        return self._guarded(file, event) or _is_for_cuda(file, event) or _is_moved_back(file, event)
+        ways = (self._guarded, _is_for_cuda, _is_moved_back, _is_tried)
+        return any(way(file, event) for way in ways)
 
     @staticmethod
     def _guarded(file: SourceFile, event: Event) -> bool:
@@ -237,6 +241,16 @@ def _is_moved_back(file: SourceFile, event: Event) -> bool:
     later = (e.call for e in event.unit.calls.get("to", ()) if e.index > event.index and e.sure_after(event))
     back = (receiver(call) for call in later if call.args and "dev" in terminal(call.args[0]))
     return any(one is not None and ast.dump(one) == ast.dump(on) for one in back)
+
+
+def _is_tried(file: SourceFile, event: Event) -> bool:
+    """Whether a failure is caught and survived: the program goes on where there is no such device."""
+    for node in walk(event.unit.node) if file.mentions("try:") else ():
+        if isinstance(node, ast.Try) and node.body[0].lineno <= event.line <= (node.body[-1].end_lineno or 0):
+            caught = [h for h in node.handlers if h.type is None or terminal(h.type) in _CAUGHT]
+            if any(not any(_LEFT.search(file.segment(one)) for one in handler.body) for handler in caught):
+                return True
+    return False
 
 
 def _holds_nothing(file: SourceFile, node: ast.expr) -> bool:
