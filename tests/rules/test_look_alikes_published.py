@@ -10,8 +10,8 @@ from torchvet.source.model import SourceFile
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 
 
-def severities(code: str, text: str) -> list[str]:
-    return [one.severity for one in rule(code).in_source(SourceFile("t.py", HEAD + text))]
+def severities(code: str, text: str, path: str = "t.py") -> list[str]:
+    return [one.severity for one in rule(code).in_source(SourceFile(path, HEAD + text))]
 
 
 LOWERED = [
@@ -159,3 +159,97 @@ guide = Guide(options.{name})
 )
 def test_a_setting_of_a_loss_is_no_loss(name: str, expected: list[str]) -> None:
     assert severities("MEM111", CACHED.format(name=name)) == expected
+
+
+FALLS_BACK = "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
+OWN_FILE = FALLS_BACK + "class Model:\n{save}\n    def load(self, path):\n        return torch.load(path)\n"
+SAVED = [
+    ("    def save(self, path):\n        self.to(torch.device('cpu'))\n        torch.save(self, path)", ["info"]),
+    ("    def save(self, path):\n        state = {k: v.cpu() for k, v in self.w.items()}\n"
+     "        torch.save(state, path)", ["info"]),
+    ("    def save(self, state_cpu, path):\n        torch.save(state_cpu, path)", ["info"]),
+    ("    def save(self, path):\n        torch.save(self, path)", ["warning"]),
+    ("    def save(self, path):\n        torch.save(self, path)\n        self.to('cpu')", ["warning"]),
+    ("    def save(self, path):\n        w = torch.load(path, map_location='cpu')\n        torch.save(w, path)",
+     ["warning"]),
+    ("    def save(self, path):\n        self.cpu()\n        torch.save(self, path)\n"
+     "    def keep(self, path):\n        torch.save(self, path)", ["warning"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("save", "expected"), SAVED)
+def test_what_the_file_saves_from_the_host_loads_everywhere(save: str, expected: list[str]) -> None:
+    assert severities("DEV108", OWN_FILE.format(save=save)) == expected
+
+
+RANKS = """
+import torch.distributed as dist
+def run(rank, path, model):
+    dist.init_process_group({group})
+    {before}
+    return torch.load(path)
+"""
+GROUPS = [
+    ("'nccl', rank=rank, world_size=1", "pass", ["info"]),
+    ("'gloo', rank=rank, world_size=4", "pass", ["info"]),
+    ("'nccl', rank=rank, world_size=4", "if rank > 0: return None", ["info"]),
+    ("'nccl', rank=rank, world_size=4", "pass", ["warning"]),
+    ("'gloo', rank=rank, world_size=4", "model.cuda()", ["warning"]),
+    ("'nccl', rank=rank, world_size=4", "if path is None: return None", ["warning"]),
+]
+
+
+@pytest.mark.parametrize(("group", "before", "expected"), GROUPS)
+def test_one_rank_or_ranks_without_gpus_fill_no_gpu(group: str, before: str, expected: list[str]) -> None:
+    assert severities("DEV108", RANKS.format(group=group, before=before)) == expected
+
+
+EVALUATED = """
+def check(model, x, loader):
+    model.eval()
+    {loop}:
+        {inner}
+    return out
+
+if __name__ == "__main__":
+    check(nn.Linear(2, 2), torch.ones(2), DataLoader([1]))
+"""
+LOOPS = [
+    ("for _ in range(5)", "out = model(x)", ["info"]),
+    ("for _ in range(3, 9)", "out = model(x)", ["info"]),
+    ("for _ in range(500)", "out = model(x)", ["warning"]),
+    ("for x in loader", "out = model(x)", ["warning"]),
+    ("for x in loader", "for _ in range(5): out = model(x)", ["warning"]),
+]
+
+
+@pytest.mark.parametrize(("loop", "inner", "expected"), LOOPS)
+def test_a_few_passes_with_gradients_are_no_warning(loop: str, inner: str, expected: list[str]) -> None:
+    text = "from torch.utils.data import DataLoader\n" + EVALUATED.format(loop=loop, inner=inner)
+    assert severities("MEM104", text) == expected
+
+
+@pytest.mark.parametrize(
+    ("over", "expected"),
+    [("images_batch", ["info"]), ("batch", ["info"]), ("batches", ["warning"]), ("batch_files", ["warning"])],
+)
+def test_the_samples_of_one_batch_are_few(over: str, expected: list[str]) -> None:
+    body = f"    for one in {over}:\n        out = torch.cat([out, one], 0)\n    return out\n"
+    text = f"def f({over}):\n    out = torch.zeros(0)\n{body}"
+    assert severities("OPS204", text) == expected
+
+
+UNSCALED = """
+def step(model, optimizer, x):
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = model(x).sum()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"), [("tests/nn/test_wrapped.py", ["info"]), ("train.py", ["warning"]), ("latest.py", ["warning"])]
+)
+def test_a_step_of_a_test_suite_trains_nothing_that_underflow_harms(path: str, expected: list[str]) -> None:
+    assert severities("AMP115", UNSCALED, path) == expected

@@ -16,7 +16,8 @@ from torchvet.rules.memory._discarded_graphs import Discarded, discarded
 from torchvet.rules.shared.growth_rule import allocated, holder_of
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, Unit, blocks, edits, given, receiver, targets_of, terminal, walk
+from torchvet.rules.shared.step_code import few_turns
+from torchvet.source.model import Event, Unit, blocks, edits, given, is_call, receiver, targets_of, terminal, walk
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.origins import identity
 
@@ -79,6 +80,7 @@ class EvaluationBuildsGraph(Rule):
             f"{model} evaluates with gradients on: every pass builds an autograd graph that no backward uses",
             cause=f"neither {unit.name or 'the loop'} nor what calls it switches gradients off; `.eval()` switches "
             "layers, not autograd",
+            severity="info" if _runs_a_few_times(run) else None,
             advice=f"run it under `torch.no_grad()`: {where_to}",
             safe=sure,
             edits=_decorated(file, unit) if sure else (),
@@ -156,6 +158,17 @@ class EvaluationBuildsGraph(Rule):
         )
 
 
+def _runs_a_few_times(run: Event) -> bool:
+    """Whether a pass is repeated over short constant ranges alone, as a test or a warm-up is."""
+    loop = run.loop
+    while loop is not None:
+        over = loop.node.iter if isinstance(loop.node, ast.For) else None
+        if not is_call(over, "range") or not few_turns(over, _FEW):
+            return False
+        loop = loop.parent
+    return run.loop is not None
+
+
 def _unused(rank: RankRecording, uses: Sequence[EvaluationForward]) -> list[EvaluationForward]:
     """Passes that no backward went through, and that are no training batches which the program leaves out for NaN."""
     numbers = rank.last(NonFiniteTotals)
@@ -174,6 +187,8 @@ def _advice(use: EvaluationForward) -> str:
     return f"run it under `torch.no_grad()`: {where_to}"
 
 
+_FEW = 16
+"""Passes up to which a loop is a test or a warm-up. Chosen, not measured."""
 _LARGE = 0.1
 """Share of the peak from which on the unused part of a graph is worth a line."""
 _HELD_OUT = re.compile(r"(^|_)(val|valid|validation|test|eval|dev|holdout)(_|\d|$|loader|dl$|data|set|iter|batches)")
