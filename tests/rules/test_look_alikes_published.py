@@ -106,7 +106,8 @@ SHAPES = [
 
 @pytest.mark.parametrize(("shape", "expected"), SHAPES)
 def test_sizes_that_are_joined_are_not_counted(shape: str, expected: list[str]) -> None:
-    text = f"def f(x, b, n, heads):\n    q = x.contiguous().view(b, heads, n).transpose(1, 2)\n    return q.view({shape})\n"
+    body = f"    q = x.contiguous().view(b, heads, n).transpose(1, 2)\n    return q.view({shape})\n"
+    text = f"def f(x, b, n, heads):\n{body}"
     assert severities("OPS209", text) == expected
 
 
@@ -249,7 +250,122 @@ def step(model, optimizer, x):
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"), [("tests/nn/test_wrapped.py", ["info"]), ("train.py", ["warning"]), ("latest.py", ["warning"])]
+    ("path", "expected"),
+    [("tests/nn/test_wrapped.py", ["info"]), ("train.py", ["warning"]), ("latest.py", ["warning"])],
 )
 def test_a_step_of_a_test_suite_trains_nothing_that_underflow_harms(path: str, expected: list[str]) -> None:
     assert severities("AMP115", UNSCALED, path) == expected
+
+
+UPDATE = """
+def update(self, x, limit):
+    for batch in x:
+        self.optimizer.zero_grad()
+        self.net(batch).sum().backward()
+        norm = nn.utils.clip_grad_norm_(self.net.parameters(), limit)
+        {between}
+        self.optimizer.step()
+"""
+SKIP = "if norm > limit:\n            self.optimizer.zero_grad()\n            {step}"
+CLEARS = [
+    (SKIP.format(step="self.optimizer.step()\n            continue"), []),
+    (SKIP.format(step="self.optimizer.step()\n            break"), []),
+    ("self.optimizer.zero_grad()", ["error"]),
+]
+
+
+@pytest.mark.parametrize(("between", "expected"), CLEARS)
+def test_an_update_that_is_left_out_on_purpose(between: str, expected: list[str]) -> None:
+    text = UPDATE.format(between=between)
+    assert severities("TRN102", text) == expected
+
+
+REPLACED = [
+    ("torch.where(y == float('inf'), x, y)", ["info"]),
+    ("torch.where(torch.isinf(y), x, y)", ["info"]),
+    ("torch.where(y.isfinite(), y, x)", ["info"]),
+    ("torch.where(x == float('inf'), x, y)", ["warning"]),
+    ("torch.where(y > 3, x, y)", ["warning"]),
+    ("y if torch.isfinite(y).all() else None", ["warning"]),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), REPLACED)
+def test_an_infinity_that_is_asked_for_is_replaced(value: str, expected: list[str]) -> None:
+    assert severities("NUM110", f"def f(x):\n    y = (1 + x.exp()).log()\n    return {value}\n") == expected
+
+
+MOVED_LATER = """
+def check(n):
+    model = nn.Linear(2, 2)
+    x = torch.randn(3, 2)
+    {first}
+    y = model(x)
+    y.sum().backward()
+    {then}
+"""
+MOVES = [
+    ("pass", "model = model.to('cuda')", []),
+    ("model = model.to('cuda')", "pass", ["error"]),
+    ("model.to('cuda')", "model = model.half()", ["error"]),
+]
+
+
+@pytest.mark.parametrize(("first", "then", "expected"), MOVES)
+def test_a_module_that_is_moved_later_is_on_the_host_before(first: str, then: str, expected: list[str]) -> None:
+    assert severities("DEV101", MOVED_LATER.format(first=first, then=then)) == expected
+
+
+SCALED_LATER = """
+def check(model, pairs):
+    {first}
+    model(x).sum().backward()
+    optimizer = torch.optim.Adam(model.parameters())
+    {then}
+    for x, y in pairs:
+        loss = (model(x) - y).mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+check(nn.Linear(2, 2), [])
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "expected"),
+    [
+        ("pass", "scaler = torch.amp.GradScaler('cuda')", []),
+        ("scaler = torch.amp.GradScaler('cuda')", "pass", ["error"]),
+    ],
+)
+def test_a_backward_before_there_is_a_scaler(first: str, then: str, expected: list[str]) -> None:
+    assert severities("AMP107", SCALED_LATER.format(first=first, then=then)) == expected
+
+
+RUNNER = """
+class Runner:
+    def evaluate(self, split):
+        torch.cuda.empty_cache()
+        return split
+
+    def train(self, model, optimizer, loader):
+        for n, x in enumerate(loader):
+            loss = model(x).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            {call}
+"""
+CALLS = [
+    ("if n % 100 == 0:\n                for split in self.splits:\n                    self.evaluate(split)", []),
+    ("if n % 100 == 0:\n                self.evaluate('dev')", []),
+    ("self.evaluate('dev')", ["warning"]),
+    ("for split in self.splits:\n                self.evaluate(split)", ["warning"]),
+]
+
+
+@pytest.mark.parametrize(("call", "expected"), CALLS)
+def test_a_cache_that_is_emptied_at_an_interval(call: str, expected: list[str]) -> None:
+    assert severities("MEM302", RUNNER.format(call=call)) == expected

@@ -104,7 +104,7 @@ def unscaled(node: ast.expr, event: Event) -> tuple[ast.expr, Event]:
 
 
 def is_lowered(node: ast.expr, event: Event, *words: str) -> bool:
-    """Whether something of one of the names was taken off a variable in place before: `x.sub_(peak)`, `x -= x.max()`."""
+    """Whether something of one of the names was taken off a variable in place before: `x.sub_(peak)`."""
     value, _ = unscaled(node, event)
     if not isinstance(value, ast.Name):
         return False

@@ -209,8 +209,7 @@ class Devices:
         """Whether a module has surely been moved to a device, by the program itself, before an event."""
         if depth > _DEEPEST or not isinstance(node, (ast.Name, ast.Attribute)):
             return False
-        values = self._file.roles.values(node, event.unit)
-        made = [(value, where) for value, where in values if isinstance(value, ast.Call)]
+        made = self._made_before(node, event)
         # `accelerator.prepare` moves by itself, and so does what it gives back: then inputs need no move.
         if self._bound_otherwise(node, event.unit) or any(self._wrapped(value, node) for value, _ in made):
             return False
@@ -223,6 +222,17 @@ class Devices:
         if name in event.unit.parameters:
             return self._given_moved(event.unit, name, depth)
         return any(self._moves(node, e, event) for e in self._file.calls("to", "cuda"))
+
+    def _made_before(self, node: ast.Name | ast.Attribute, event: Event) -> list[tuple[ast.Call, Unit]]:
+        """The calls that may have made what a name holds. What a local name is bound to after an event counts only
+        where a loop around both comes back to it."""
+        values = self._file.roles.values(node, event.unit)
+        later = set[int]()
+        if isinstance(node, ast.Name) and event.unit.home(node.id) is event.unit:
+            after = (b for b in event.unit.bindings.get(node.id, ()) if b.index > event.index)
+            once = (b for b in after if event.loop is None or not b.inside(event.loop))
+            later = {id(value_bound(b.node, node.id)) for b in once}
+        return [(v, where) for v, where in values if isinstance(v, ast.Call) and id(v) not in later]
 
     def _given_moved(self, unit: Unit, name: str, depth: int) -> bool:
         """Whether every call of a function gives a parameter a module that was moved."""
