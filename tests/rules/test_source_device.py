@@ -343,6 +343,7 @@ HARD = [
     # The program's own word: `to("gpu")` raises.
     (OWN_WORD.format(test="self.device == 'gpu'"), False),
     (OWN_WORD.format(test="self.device in ('gpu', 'gpu:0')"), False),
+    (OWN_WORD.format(test="self.device == 'gpu'") + "\n\ndef main(args):\n    args.device = 'gpu'\n", False),
     (OWN_WORD.format(test="self.device == 'cuda'"), True),
     (OWN_WORD.format(test="self.kind == 'gpu'"), True),
     ("def f(x, device):\n    if device == 'gpu':\n        device = 'cuda'\n    return x.cuda()\n", True),

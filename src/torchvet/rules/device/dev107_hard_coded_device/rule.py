@@ -195,7 +195,9 @@ def _is_own_word(file: SourceFile, variable: str) -> bool:
     for node in walk(file.tree):
         if isinstance(node, (ast.If, ast.Assign)):
             deciding, bound = (node.test, node.body) if isinstance(node, ast.If) else (node.value, node.targets)
-            if _says_gpu(deciding) and any(_stores(one, name) for one in bound):
+            # `device = "gpu"` translates nothing.
+            translates = not isinstance(deciding, ast.Constant) and _says_gpu(deciding)
+            if translates and any(_stores(one, name) for one in bound):
                 return False
         elif isinstance(node, ast.Compare) and terminal(node.left) == name:
             compared |= any(map(_says_gpu, node.comparators))
