@@ -170,6 +170,11 @@ SAVED = [
      "        torch.save(state, path)", ["info"]),
     ("    def save(self, state_cpu, path):\n        torch.save(state_cpu, path)", ["info"]),
     ("    def save(self, path):\n        torch.save(self, path)", ["warning"]),
+    (
+        "    def save(self, x, path):\n        print(self.net(x).cpu())\n"
+        "        state = {'net': self.net.state_dict()}\n        torch.save(state, path)",
+        ["warning"],
+    ),
     ("    def save(self, path):\n        torch.save(self, path)\n        self.to('cpu')", ["warning"]),
     ("    def save(self, path):\n        w = torch.load(path, map_location='cpu')\n        torch.save(w, path)",
      ["warning"]),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, argument, keyword
+from torchvet.source.model import Event, argument, keyword, receiver, target_names, walk
 
 _ON_HOST = re.compile(r"\.cpu\(\)|[\"']cpu[\"']|_cpu\b")
-_CHOSEN = re.compile(r"map_location|is_available|\belse\b")
-"""Lines on which the CPU is one of several places, or where something is loaded to."""
 
 
 def saved_from_host(file: SourceFile) -> bool:
@@ -19,10 +18,20 @@ def saved_from_host(file: SourceFile) -> bool:
 
 
 def _is_brought_to_host(file: SourceFile, save: Event) -> bool:
-    if save.unit.is_module:
+    """Whether what is saved says so, or what it is bound to, or a call on it before: `model.cpu()`."""
+    if save.unit.is_module or not save.call.args:
         return False
-    lines = file.lines[save.unit.first - 1 : save.call.end_lineno or save.line]
-    return any(_ON_HOST.search(line) and not _CHOSEN.search(line) for line in lines)
+    saved = save.call.args[0]
+    names = {n.id for n in walk(saved) if isinstance(n, ast.Name)}
+    told: list[ast.AST] = [saved]
+    for event in save.unit.events[: save.index]:
+        value = getattr(event.node, "value", None)
+        if isinstance(event.node, ast.Assign) and target_names(event.node) & names and value is not None:
+            told.append(value)
+        elif isinstance(event.node, ast.Call) and isinstance(event.parent, ast.Expr):
+            on = receiver(event.node)
+            told += [event.node] if isinstance(on, ast.Name) and on.id in names else []
+    return any(_ON_HOST.search(file.segment(one)) and "map_location" not in file.segment(one) for one in told)
 
 
 def shares_a_gpu(file: SourceFile) -> bool:
