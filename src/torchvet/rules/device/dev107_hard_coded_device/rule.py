@@ -70,7 +70,7 @@ class HardCodedDevice(_crashes.CrashRule):
             if written is None or follows or self._is_meant(file, event):
                 continue
             variable = self._variable(file, event)
-            if variable and not self._asserted(file, event) and not _is_own_word(file, variable):
+            if variable and not self._asserted(file, event):
                 yield self._finding(file, event, written, variable)
 
     @staticmethod
@@ -105,7 +105,11 @@ class HardCodedDevice(_crashes.CrashRule):
         return any("assert" in line or line.lstrip().startswith("if ") for line in asking)
 
     def _variable(self, file: SourceFile, event: Event) -> str:
-        """What holds the device where the event stands, and can be the CPU."""
+        """What holds the device where the event stands, in torch's words, and can be the CPU."""
+        name = self._in_sight(file, event)
+        return "" if name and _is_own_word(file, name) else name
+
+    def _in_sight(self, file: SourceFile, event: Event) -> str:
         unit: Unit | None = event.unit
         while unit is not None:
             if not unit.is_module and "device" in unit.parameters and not _is_cuda_by_default(unit):
