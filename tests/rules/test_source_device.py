@@ -314,6 +314,18 @@ class Net(nn.Module):
 def train(device):
     return {move}
 """
+OWN_WORD = """
+class Runner:
+    def __init__(self, engine, device="cpu"):
+        self.device = device
+        if engine is not None:
+            self.warm = torch.ones(1, 3).cuda()
+
+    def run(self, x):
+        if {test}:
+            x = x.cuda()
+        return x
+"""
 HARD = [
     (DEVICE + "x = torch.ones(2).cuda()\n", True),
     (DEVICE + "if device == 'cuda':\n    x = torch.ones(2).cuda()\n", False),
@@ -328,6 +340,14 @@ HARD = [
     (STATE.format(move="Net()"), False),
     (DEVICE + "loss = nn.BCELoss().cuda()\n", False),
     (DEVICE + "loss = nn.BCELoss(weight=w).cuda()\n", True),
+    # The program's own word: `to("gpu")` raises.
+    (OWN_WORD.format(test="self.device == 'gpu'"), False),
+    (OWN_WORD.format(test="self.device in ('gpu', 'gpu:0')"), False),
+    (OWN_WORD.format(test="self.device == 'gpu'") + "\n\ndef main(args):\n    args.device = 'gpu'\n", False),
+    (OWN_WORD.format(test="self.device == 'cuda'"), True),
+    (OWN_WORD.format(test="self.kind == 'gpu'"), True),
+    ("def f(x, device):\n    if device == 'gpu':\n        device = 'cuda'\n    return x.cuda()\n", True),
+    ("def f(x, device):\n    device = 'cuda' if device == 'gpu' else 'cpu'\n    return x.cuda()\n", True),
 ]
 
 

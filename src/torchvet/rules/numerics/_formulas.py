@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.numerics import _terms
-from torchvet.rules.numerics._ranges import all_of, is_limited
+from torchvet.rules.numerics._ranges import all_of, is_choice, is_limited, is_logit, is_lowered, unscaled
 from torchvet.rules.numerics.fixes import stable_forms
-from torchvet.source.model import Event, is_call, name_set, receiver, terminal
+from torchvet.source.model import Event, given, is_call, name_set, receiver, terminal
 
 _PICKING = name_set("gather take_along_dim index_select squeeze unsqueeze flatten view reshape")
 """What gives some elements of a tensor, or all of them, as they are."""
@@ -107,9 +107,10 @@ def _logarithms(file: SourceFile) -> Iterator[Formula]:
         if inner is not None:
             written, at = _terms.meaning(inner, event)
             # A name in between, and what picks elements, are looked through: the formula is the same.
-            log = _Log(event, written, *_picked_of(written, at))
+            value, there, indices = _picked_of(written, at)
+            log = _Log(event, written, value, there)
             found = _of_log1p(log) if terminal(event.node) == "log1p" else _of_log(log)
-            if found is not None:
+            if found is not None and not any(is_choice(index, where) for index, where in indices):
                 yield found
 
 
@@ -159,12 +160,16 @@ def _log_softmax(node: ast.Call, value: ast.expr, at: Event) -> str:
     return f"{head.removesuffix('softmax')}log_softmax{written[len(head) :]}"
 
 
-def _picked_of(value: ast.expr, at: Event) -> tuple[ast.expr, Event]:
-    """What elements are picked of: `softmax(x).gather(1, y).squeeze(1)` holds probabilities of a softmax too."""
+def _picked_of(value: ast.expr, at: Event) -> tuple[ast.expr, Event, list[tuple[ast.expr, Event]]]:
+    """What elements are picked of, and by which indices: `softmax(x).gather(1, y).squeeze(1)` holds probabilities of a
+    softmax too."""
+    indices: list[tuple[ast.expr, Event]] = []
     while True:
         inner = value.value if isinstance(value, ast.Subscript) else _terms.operand_of(at.unit.file, value, *_PICKING)
         if inner is None:
-            return value, at
+            return value, at, indices
+        picks = [value.slice] if isinstance(value, ast.Subscript) else given(value)  # type: ignore[arg-type]
+        indices += [(pick, at) for pick in picks if pick is not inner]
         value, at = _terms.meaning(inner, at)
 
 
@@ -190,8 +195,8 @@ def _exponent(node: ast.expr, event: Event) -> ast.expr | None:
     of = _terms.operand_of(at.unit.file, node, "exp")
     if of is None:
         return None
-    harmless = is_limited(of, event) or _harmless(of)
-    return None if harmless or all_of(of, at, _harmless) else of
+    harmless = is_limited(of, event) or _harmless(of) or is_logit(of, at) or is_lowered(of, at, *_SHIFTED)
+    return None if harmless or any(all_of(*one, _harmless) for one in ((of, at), unscaled(of, at))) else of
 
 
 def _harmless(node: ast.expr) -> bool:
@@ -220,7 +225,7 @@ def _summed_exponent(node: ast.expr, event: Event) -> ast.expr | None:
 
 def _shifted(node: ast.expr, event: Event) -> bool:
     """Whether something is taken off: the maximum, for all that can be told."""
-    return all_of(node, event, _takes_off)
+    return all_of(*unscaled(node, event), _takes_off)
 
 
 def _takes_off(node: ast.expr) -> bool:

@@ -6,11 +6,15 @@ import ast
 
 from torchvet.rules.kit import Callable
 from torchvet.rules.numerics import _terms
-from torchvet.source.model import Event, given, value_bound
+from torchvet.rules.shared.half_precision import latest
+from torchvet.source.model import Event, calls_in, given, is_call, name_set, receiver, terminal, value_bound, walk
 from torchvet.source.walking import Arm
 
 _OVERFLOW = 88
 """The largest whole number whose exponential float32 holds."""
+_DEEPEST = 3
+_CHOOSING = name_set("max argmax topk multinomial sample")
+"""What gives the indices of large values, or of values that were drawn by their probability."""
 _ABOVE = (ast.Gt, ast.GtE)
 _BELOW = (ast.Lt, ast.LtE)
 
@@ -88,3 +92,54 @@ def _keeps(test: ast.Compare, arm: int, node: ast.expr) -> bool:
         return large.value <= _OVERFLOW and _terms.same(small, node)
     difference = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
     return difference and _terms.same(node.left, small) and _terms.same(node.right, large)  # type: ignore[attr-defined]
+
+
+def unscaled(node: ast.expr, event: Event) -> tuple[ast.expr, Event]:
+    """What is scaled by a factor: `x - peak` of `y / temperature`, where `y = x - peak`."""
+    value, at = _terms.meaning(node, event)
+    while isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Div, ast.Mult)):
+        factor = isinstance(value.left, ast.Constant)
+        value, at = _terms.meaning(value.right if factor else value.left, at)
+    return value, at
+
+
+def is_lowered(node: ast.expr, event: Event, *words: str) -> bool:
+    """Whether something of one of the names was taken off a variable in place before: `x.sub_(peak)`."""
+    value, _ = unscaled(node, event)
+    if not isinstance(value, ast.Name):
+        return False
+    for before in event.unit.events[: event.index]:
+        off: ast.expr | None = None
+        if isinstance(before.node, ast.Call) and terminal(before.node) == "sub_":
+            on, args = receiver(before.node), before.node.args
+            off = args[0] if args and isinstance(on, ast.Name) and on.id == value.id else None
+        elif isinstance(before.node, ast.AugAssign) and isinstance(before.node.op, ast.Sub):
+            off = before.node.value if terminal(before.node.target) == value.id else None
+        if off is not None and _terms.mentions(off, *words) and event.sure_after(before):
+            return True
+    return False
+
+
+def is_logit(node: ast.expr, event: Event) -> bool:
+    """Whether a value is the logit of a probability, by torch or by a function of the file with that name: one below 1
+    has a logit of 17 at most."""
+    value, at = _terms.meaning(node, event)
+    if not isinstance(value, ast.Call) or terminal(value) != "logit":
+        return False
+    file = at.unit.file
+    own = file.functions("logit") if isinstance(value.func, ast.Name) else []
+    return file.dotted(value.func).startswith("torch.") or any("log(" in file.text_of(unit) for unit in own)
+
+
+def is_choice(node: ast.expr, event: Event, depth: int = 0) -> bool:
+    """Whether indices are those of the largest values, or were drawn: what they pick out is not vanishingly small."""
+    if any(is_call(call, *_CHOOSING) for call in calls_in(node)):
+        return True
+    names = {n.id for n in walk(node) if isinstance(n, ast.Name)} if depth < _DEEPEST else set()
+    for name in sorted(names):
+        # Also the second of `values, indices = x.max(1)`.
+        binding = latest(name, event)
+        value = getattr(binding.node, "value", None) if binding is not None else None
+        if binding is not None and isinstance(value, ast.expr) and is_choice(value, binding, depth + 1):
+            return True
+    return False

@@ -55,8 +55,8 @@ def bound_in(loop: Loop, unit: Unit) -> set[str]:
     return {name for name, events in unit.bindings.items() if any(e.inside(loop) for e in events)}
 
 
-def few_turns(call: ast.Call) -> bool:
+def few_turns(call: ast.Call, most: int = _FEW) -> bool:
     """Whether a `range(…)` is known to be short."""
     last = call.args[-1] if call.args else None
     # The last argument, as of `range(a, b)`; a third one only makes it shorter.
-    return isinstance(last, ast.Constant) and isinstance(last.value, int) and last.value <= _FEW
+    return isinstance(last, ast.Constant) and isinstance(last.value, int) and last.value <= most

@@ -209,10 +209,9 @@ class Devices:
         """Whether a module has surely been moved to a device, by the program itself, before an event."""
         if depth > _DEEPEST or not isinstance(node, (ast.Name, ast.Attribute)):
             return False
-        values = self._file.roles.values(node, event.unit)
-        made = [(value, where) for value, where in values if isinstance(value, ast.Call)]
+        made = self._made_before(node, event)
         # `accelerator.prepare` moves by itself, and so does what it gives back: then inputs need no move.
-        if self._bound_otherwise(node, event.unit) or any(self._wrapped(value) for value, _ in made):
+        if self._bound_otherwise(node, event.unit) or any(self._wrapped(value, node) for value, _ in made):
             return False
         name = node.id if isinstance(node, ast.Name) else ""
         # `model = model.cpu()`: moved back.
@@ -223,6 +222,17 @@ class Devices:
         if name in event.unit.parameters:
             return self._given_moved(event.unit, name, depth)
         return any(self._moves(node, e, event) for e in self._file.calls("to", "cuda"))
+
+    def _made_before(self, node: ast.Name | ast.Attribute, event: Event) -> list[tuple[ast.Call, Unit]]:
+        """The calls that may have made what a name holds. What a local name is bound to after an event counts only
+        where a loop around both comes back to it."""
+        values = self._file.roles.values(node, event.unit)
+        later = set[int]()
+        if isinstance(node, ast.Name) and event.unit.home(node.id) is event.unit:
+            after = (b for b in event.unit.bindings.get(node.id, ()) if b.index > event.index)
+            once = (b for b in after if event.loop is None or not b.inside(event.loop))
+            later = {id(value_bound(b.node, node.id)) for b in once}
+        return [(v, where) for v, where in values if isinstance(v, ast.Call) and id(v) not in later]
 
     def _given_moved(self, unit: Unit, name: str, depth: int) -> bool:
         """Whether every call of a function gives a parameter a module that was moved."""
@@ -240,13 +250,20 @@ class Devices:
         # More bindings than values: some of them take something apart.
         return len(self._file.roles.values(node, unit)) < len(home.bindings.get(node.id, ()))
 
-    def _wrapped(self, value: ast.Call) -> bool:
+    def _wrapped(self, value: ast.Call, model: ast.AST) -> bool:
         inner: ast.AST | None = value
         while isinstance(inner, ast.Call):
-            if terminal(inner) in _WRAPPERS:
+            if terminal(inner) in _WRAPPERS or self._wraps_unseen(inner, model):
                 return True
             inner = receiver(inner)
         return False
+
+    def _wraps_unseen(self, call: ast.Call, model: ast.AST) -> bool:
+        """`model = wrapper(model)` of a wrapper that is neither torch's nor in this file: it may move inputs, too."""
+        given = any(ast.dump(one) == ast.dump(model) for one in call.args if not isinstance(one, ast.Starred))
+        if not given or self._file.dotted(call.func).startswith("torch."):
+            return False
+        return not self._file.functions(terminal(call)) and terminal(call) not in self._file.classes
 
     def _moved_by(self, value: ast.Call, unit: Unit) -> bool:
         moved = self.move(value, unit)

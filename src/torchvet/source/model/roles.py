@@ -32,7 +32,11 @@ _HINTS = {
         r"^(model|net|network|generator|discriminator|critic|actor|policy|encoder|decoder|backbone)$"
         r"|_(model|net)$|^net[A-Z]$|^(student|teacher)$"
     ),
-    "loss": re.compile(r"(^|_)loss(es)?(_|$)|^err[DG]?"),
+    # `loss_weight` and `loss_type` are settings of one.
+    "loss": re.compile(
+        r"(^|_)loss(es)?(_(?!(\w+_)?(weight|coef|coeff|scale|sigma|type|name|factor|ratio|lambda|alpha|beta|gamma|margin"
+        r"|eps|temperature)s?$)|$)|^err[DG]?"
+    ),
 }
 """Names that people give to things. Only asked where nothing else is known."""
 

@@ -7,10 +7,13 @@ import re
 
 from torchvet.rules.device import _crashes
 from torchvet.rules.kit import Edits, Finding, Findings, RankRecording, Recording, SourceFile, records
-from torchvet.source.model import Event, Unit, edits, is_call, keyword, receiver, terminal, torch_names
+from torchvet.source.model import Event, Unit, edits, is_call, keyword, receiver, terminal, torch_names, walk
 
 _GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
 _MOVED_WITH_IT = "the module's device"
+_CAUGHT = ("Exception", "BaseException", "RuntimeError", "AssertionError")
+"""What torch raises where there is no such device, and what they are caught as."""
+_LEFT = re.compile(r"\b(raise|exit|abort)\b")
 _NAMES = ("cuda", "mps", "xpu")
 _WRITTEN = tuple(f"{quote}{name}" for quote in "\"'" for name in _NAMES)
 
@@ -83,7 +86,8 @@ class HardCodedDevice(_crashes.CrashRule):
         return next((d for d in constants if str(d.value).startswith(_NAMES)), None)
 
     def _is_meant(self, file: SourceFile, event: Event) -> bool:
-        return self._guarded(file, event) or _is_for_cuda(file, event) or _is_moved_back(event)
+        ways = (self._guarded, _is_for_cuda, _is_tried)
+        return _is_moved_back(event) or any(way(file, event) for way in ways)
 
     @staticmethod
     def _guarded(file: SourceFile, event: Event) -> bool:
@@ -98,7 +102,11 @@ class HardCodedDevice(_crashes.CrashRule):
         return any("assert" in line or line.lstrip().startswith("if ") for line in asking)
 
     def _variable(self, file: SourceFile, event: Event) -> str:
-        """What holds the device where the event stands, and can be the CPU."""
+        """What holds the device where the event stands, in torch's words, and can be the CPU."""
+        name = self._in_sight(file, event)
+        return "" if name and _is_own_word(file, name) else name
+
+    def _in_sight(self, file: SourceFile, event: Event) -> str:
         unit: Unit | None = event.unit
         while unit is not None:
             if not unit.is_module and "device" in unit.parameters and not _is_cuda_by_default(unit):
@@ -179,6 +187,32 @@ class HardCodedDevice(_crashes.CrashRule):
         return [edits.replace(file, call, f"{file.segment(on)}.to({variable}{rest})")]
 
 
+def _is_own_word(file: SourceFile, variable: str) -> bool:
+    """Whether a variable for the device holds the program's own word for CUDA, as `device == "gpu"` shows: torch knows
+    no such device, and `to(device)` raises. An `if` that binds it to another name makes it a device of torch."""
+    if not file.mentions("'gpu'", '"gpu"'):
+        return False
+    name, compared = variable.rpartition(".")[2], False
+    for node in walk(file.tree):
+        if isinstance(node, (ast.If, ast.Assign)):
+            deciding, bound = (node.test, node.body) if isinstance(node, ast.If) else (node.value, node.targets)
+            # `device = "gpu"` translates nothing.
+            translates = not isinstance(deciding, ast.Constant) and _says_gpu(deciding)
+            if translates and any(_stores(one, name) for one in bound):
+                return False
+        elif isinstance(node, ast.Compare) and terminal(node.left) == name:
+            compared |= any(map(_says_gpu, node.comparators))
+    return compared
+
+
+def _says_gpu(node: ast.AST) -> bool:
+    return any(isinstance(n, ast.Constant) and n.value == "gpu" for n in walk(node))
+
+
+def _stores(node: ast.AST, name: str) -> bool:
+    return any(terminal(n) == name and isinstance(getattr(n, "ctx", None), ast.Store) for n in walk(node))
+
+
 def _is_cuda_by_default(unit: Unit) -> bool:
     """Whether the parameter `device` is CUDA where no caller of this file gives another."""
     assert not isinstance(unit.node, ast.Module)
@@ -218,6 +252,16 @@ def _is_moved_back(event: Event) -> bool:
     later = (e.call for e in event.unit.calls.get("to", ()) if e.index > event.index and e.sure_after(event))
     back = (receiver(call) for call in later if call.args and "dev" in terminal(call.args[0]))
     return any(one is not None and ast.dump(one) == ast.dump(on) for one in back)
+
+
+def _is_tried(file: SourceFile, event: Event) -> bool:
+    """Whether a failure is caught and survived: the program goes on where there is no such device."""
+    for node in walk(event.unit.node) if file.mentions("try:") else ():
+        if isinstance(node, ast.Try) and node.body[0].lineno <= event.line <= (node.body[-1].end_lineno or 0):
+            caught = [h for h in node.handlers if h.type is None or terminal(h.type) in _CAUGHT]
+            if any(not any(_LEFT.search(file.segment(one)) for one in handler.body) for handler in caught):
+                return True
+    return False
 
 
 def _holds_nothing(file: SourceFile, node: ast.expr) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from torchvet import formatting
+from torchvet.rules.device._checkpoints import saved_from_host, shares_a_gpu
 from torchvet.rules.kit import Finding, Measured, RankRecording, Recording, Rule, Severity, SourceFile, grading, records
 from torchvet.rules.shared.peaks import peak_of
 from torchvet.source import model
@@ -103,11 +104,11 @@ class CheckpointLoadsOnWrongDevice(Rule):
         usual: tuple[Severity, str] = "info", "its tensors go to the device that they were saved from"
         if _made_here(event) or _saved_just_before(file, event) or _first_rank_only(file, event):
             return usual
-        if _written_before(event) or _meets_numpy(file, event):
+        if _written_before(event) or _meets_numpy(file, event) or saved_from_host(file):
             return usual
         # Saved on `cuda:0`, it comes back to `cuda:0` in every rank: all of them fill the first GPU.
         shared = not event.call.args or "rank" not in file.segment(event.call.args[0])  # else each has its own file
-        if shared and file.mentions("init_process_group(") and "rank" in file.text_of(event.unit):
+        if shared and shares_a_gpu(file) and "rank" in file.text_of(event.unit):
             return "warning", "every rank loads it onto the GPU that it was saved from"
         chosen = file.mentions("is_available()") and any(
             file.devices.may_be_host(binding, event.unit) for binding in _device_variables(event)
@@ -248,6 +249,9 @@ def _device_variables(event: model.Event) -> Iterator[ast.expr]:
 
 
 def _first_rank_only(file: SourceFile, event: model.Event) -> bool:
-    """Whether a condition about ranks or devices decides that it is loaded: then one rank, or one device, is meant."""
+    """Whether a condition about ranks or devices decides that it is loaded, or other ranks have left before: then one
+    rank, or one device, is meant."""
     tests = [getattr(branch, "test", None) for branch, _ in event.context.arms]
-    return any(t is not None and any(w in file.segment(t) for w in ("rank", "gpu", "device", "cuda")) for t in tests)
+    passed = [getattr(branch, "test", None) for branch, _ in event.context.guards]
+    words = (*((test, ("rank", "gpu", "device", "cuda")) for test in tests), *((test, ("rank",)) for test in passed))
+    return any(test is not None and any(w in file.segment(test) for w in asked) for test, asked in words)

@@ -13,7 +13,8 @@ from torchvet.rules.core import grading
 from torchvet.rules.memory import _lasting
 from torchvet.rules.memory._discarded_graphs import Discarded, discarded
 from torchvet.rules.shared import growth_rule, peaks
-from torchvet.source.model import Event, Unit, blocks, destinations, edits, origins, targets_of
+from torchvet.rules.shared.step_code import few_turns
+from torchvet.source.model import Event, Unit, blocks, destinations, edits, is_call, origins, targets_of
 from torchvet.source.syntax import given, receiver, terminal
 from torchvet.source.walking import walk
 
@@ -76,6 +77,7 @@ class EvaluationBuildsGraph(kit.Rule):
             f"{model} evaluates with gradients on: every pass builds an autograd graph that no backward uses",
             cause=f"neither {unit.name or 'the loop'} nor what calls it switches gradients off; `.eval()` switches "
             "layers, not autograd",
+            severity="info" if _runs_a_few_times(run) else None,
             advice=f"run it under `torch.no_grad()`: {where_to}",
             safe=sure,
             edits=_decorated(file, unit) if sure else (),
@@ -163,6 +165,17 @@ class EvaluationBuildsGraph(kit.Rule):
         )
 
 
+def _runs_a_few_times(run: Event) -> bool:
+    """Whether a pass is repeated over short constant ranges alone, as a test or a warm-up is."""
+    loop = run.loop
+    while loop is not None:
+        over = loop.node.iter if isinstance(loop.node, ast.For) else None
+        if not is_call(over, "range") or not few_turns(over, _FEW):
+            return False
+        loop = loop.parent
+    return run.loop is not None
+
+
 def _unused(
     rank: kit.RankRecording, uses: Sequence[records.training.EvaluationForward]
 ) -> list[records.training.EvaluationForward]:
@@ -183,6 +196,8 @@ def _advice(use: records.training.EvaluationForward) -> str:
     return f"run it under `torch.no_grad()`: {where_to}"
 
 
+_FEW = 16
+"""Passes up to which a loop is a test or a warm-up. Chosen, not measured."""
 _LARGE = 0.1
 """Share of the peak from which on the unused part of a graph is worth a line."""
 _HELD_OUT = re.compile(r"(^|_)(val|valid|validation|test|eval|dev|holdout)(_|\d|$|loader|dl$|data|set|iter|batches)")

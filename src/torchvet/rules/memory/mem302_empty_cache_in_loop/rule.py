@@ -115,8 +115,9 @@ def _unconditional(file: kit.SourceFile, event: Event) -> bool:
     """Whether nothing but the kind of device decides that it runs; an `except` is a condition, so is a lambda."""
     if event.context.deferred:
         return False
-    first = event.loop.first if event.loop is not None else 0
-    # A condition around the loop holds for all of its turns.
+    # A condition around the loop holds for all of its turns; one around a loop within the training's does not.
+    around = (step.loop for step in file.steps if step.loop is not None and event.inside(step.loop))
+    first = min((loop.first for loop in (event.loop, *around) if loop is not None), default=0)
     within = ((branch, arm) for branch, arm in event.context.arms if branch.lineno >= first)  # type: ignore[attr-defined]
     return all(isinstance(b, ast.If) and arm == 0 and _asks_for_device(file.segment(b.test)) for b, arm in within)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Severity, SourceFile
 from torchvet.rules.numerics import _formulas, _runs
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics._zero_logs import of_zeros
 from torchvet.rules.numerics.fixes.guards import guarded
-from torchvet.source.model import edits
+from torchvet.source.model import Event, Unit, edits, target_names
 
 _BY_ITSELF = ("root-gradient-at-zero", "norm-gradient-at-zero", "single-sample")
 """Reasons that an operator gives by itself, whatever is around it."""
@@ -53,7 +54,7 @@ class UnstableFormula(_runs.NumberRule):
             off = "no" in (file.gradients.enabled(event), file.gradients.carries(found.node, event))
             if off and form.only_gradient:
                 continue
-            severity: Severity = "warning" if form.grave and not off else "info"
+            severity: Severity = "warning" if form.grave and not off and not _is_cared_for(file, event) else "info"
             yield self.suspect(
                 file,
                 event,
@@ -65,6 +66,30 @@ class UnstableFormula(_runs.NumberRule):
                 # Not safe: where the formula held, the last bits differ.
                 edits=[edits.replace(file, found.node, found.twin)] if found.twin else (),
             )
+
+
+def _is_cared_for(file: SourceFile, event: Event) -> bool:
+    return _is_asserted(file, event.unit) or _is_replaced(file, event)
+
+
+def _is_asserted(file: SourceFile, unit: Unit) -> bool:
+    """Whether a test computes it of its own numbers and asserts the result: it fails where they are not finite."""
+    return unit.name.startswith("test") and "assert" in file.text_of(unit)
+
+
+_GIVES_ANOTHER = re.compile(r"where\(|masked_fill|\] *=[^=]")
+
+
+def _is_replaced(file: SourceFile, event: Event) -> bool:
+    """Whether the function puts another value where its result is not finite."""
+    lines = [line for line in file.text_of(event.unit).splitlines() if _GIVES_ANOTHER.search(line)]
+    return any(
+        re.search(
+            rf"\b{name} *== *-?(float\(.-?inf|\w+\.inf)|\bis(inf|finite)\({name}\b|\b{name}\.is(inf|finite)\(", one
+        )
+        for name in target_names(event.statement)
+        for one in lines
+    )
 
 
 def _in_formula(failure: _runs.Failure, recording: Recording) -> _formulas.Form | None:

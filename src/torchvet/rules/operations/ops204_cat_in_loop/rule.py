@@ -25,7 +25,10 @@ _JOINS = ("cat", "concat", "concatenate", "hstack", "vstack")
 _BINDS = re.compile(
     r"(?:.*;|[ \t]*(?:for|while|if|elif|else)\b.*?:)?[ \t]*([A-Za-z_]\w*(?:\.\w+)?)[ \t]*(?::[^=]+)?=(?!=)(.*)"
 )
-_GATHERED = re.compile(r"loader|batch|data|shard|chunk|part|file|path|episode|frame|video|document|sequence|stream")
+_GATHERED = re.compile(
+    r"loader|batch(?!$)|data|shard|chunk|part|file|path|episode|frame|video|document|sequence|stream"
+)
+"""What goes over a data set or its parts; a name that ends in `batch` is one of these, whose samples are gone over."""
 _FEW = 8
 _SAMPLES = 4
 """Sampled steps from which on a tensor that was longer in each is one that grows."""

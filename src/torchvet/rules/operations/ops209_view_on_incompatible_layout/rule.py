@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 from torchvet.rules.kit import Edit, Finding, Iterator, Rule, Severity, SourceFile
 from torchvet.rules.operations._permuted import Permuted, more_than_one, permuted
 from torchvet.rules.operations._values import binding_of
-from torchvet.source.model import Event, is_call, name_set, operand, receiver, target_names, terminal
+from torchvet.source.model import Event, is_call, name_set, operand, receiver, target_names, terminal, walk
 
 _FRESH = name_set("matmul bmm mm softmax contiguous clone cat stack conv2d linear view reshape topk")
 _KEEPS_RANK = name_set("transpose softmax dropout contiguous to float half type_as clone masked_fill relu tanh")
@@ -120,11 +120,16 @@ def _swapped(rank: int, given: list[int]) -> list[int]:
 
 def _shape(call: ast.Call) -> list[ast.expr]:
     given = _spread(call.args)
-    if len(given) == 1 and not isinstance(given[0], (ast.UnaryOp, ast.BinOp)):
+    if len(given) == 1 and (not isinstance(given[0], (ast.UnaryOp, ast.BinOp)) or _joins_shapes(given[0])):
         return []
     if call.keywords or any(isinstance(g, ast.Starred) for g in given):
         return []
     return given
+
+
+def _joins_shapes(node: ast.expr) -> bool:
+    """`(rows, -1) + x.size()[1:]`: sizes in one expression, of which it is not seen how many they are."""
+    return any(isinstance(n, (ast.Tuple, ast.List)) or terminal(n) in ("size", "shape") for n in walk(node))
 
 
 def _breaks(order: list[int], wanted: list[ast.expr]) -> bool:

@@ -66,6 +66,10 @@ def _is_plain_before(one: scaling.ScaledPass, backward: Effect, step: Effect) ->
     plain = not backward.through and not scaling.is_scaled(backward)
     if not plain or backward.order > step.order or not one.sure(backward, step):
         return False
+    # What goes backward before there is a scaler is another matter, a trial perhaps.
+    made = backward.event.unit.bindings.get(step.through, ())
+    if made and all(m.index > backward.event.index for m in made) and backward.event.loop is None:
+        return False
     return scaling.is_scaler(step.through, step.at.unit) and not scaling.may_catch(backward.event)
 
 

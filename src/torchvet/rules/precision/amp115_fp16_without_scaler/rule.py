@@ -10,6 +10,7 @@ from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.scaled_steps import with_scaler
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.rules.shared.order_rule import OrderRule, Pass
+from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, holds, name_set, names_in, target_names, terminal
 
 _USED = re.compile(r"caler\w*(\[[^\]]*\])?\s*[.(]")
@@ -77,6 +78,7 @@ class Fp16WithoutScaler(OrderRule[Pass], AutocastRule):
             "fp16 autocast in training with no gradient scaler: gradients of at most 3e-8 become zero",
             cause=f"{backward.subject or 'the loss'} goes backward as it is, and no step is left out if it overflows",
             edits=made,
+            severity="info" if is_test(event.unit.file) else None,
             related={"backward": backward},
         )
 

@@ -184,7 +184,18 @@ class GradientsClearedTooLate(loops.LoopRule):
             return None
         if any(clear.order < e.order < stepped.order for e in step.of("backward")) or not clear.sure_with(stepped):
             return None
+        if self._leaves_out(step, clear, stepped):
+            return None
         return stepped if self._waits(step, clear) and not self._hidden(file, step, clear, stepped) else None
+
+    def _leaves_out(self, step: kit.Step, clear: kit.Effect, stepped: kit.Effect) -> bool:
+        """Whether a condition after backward clears them, and another step uses them where it does not hold: then the
+        update is left out on purpose."""
+        made = [e for e in step.of("backward") if e.order < clear.order and e.event.unit is clear.event.unit]
+        asked = [arm for arm in clear.event.context.arms if made and arm not in made[-1].event.context.arms]
+        others = (e for e in step.of("step", "scaler_step") if e is not stepped and e.order > clear.order)
+        same = (e for e in others if loops.who(e) & loops.who(stepped))
+        return bool(asked) and any(arm not in e.event.context.arms for e in same for arm in asked)
 
     @staticmethod
     def _waits(step: kit.Step, clear: kit.Effect) -> bool:
