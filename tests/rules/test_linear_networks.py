@@ -321,9 +321,7 @@ def test_identities_are_named_with_the_line_that_makes_them(tmp_path: Path) -> N
 
 def test_heads_are_outputs_together(tmp_path: Path) -> None:
     made = "body, heads = nn.Linear(6, 16), nn.ModuleList([nn.Linear(16, 1) for _ in range(2)])"
-    (found,) = _found(
-        tmp_path, made, "h = body(x)\nF.mse_loss(torch.cat([one(h) for one in heads], 1), y).backward()"
-    )
+    (found,) = _found(tmp_path, made, "h = body(x)\nF.mse_loss(torch.cat([one(h) for one in heads], 1), y).backward()")
     assert found["message"].endswith("one affine map of 6 inputs to 2 outputs")
 
 

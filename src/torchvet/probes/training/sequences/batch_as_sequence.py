@@ -115,9 +115,8 @@ class BatchAsSequenceProbe(Watcher):
         if given.shape[2] != width:
             return
         kind, known = _kind(layer), self._rows.of(given)
-        first, second = given.shape[:2]
         if known is not None and known[1] == along:
-            if along == 0 and first == known[0].size and self._means_samples(layer, known[0], given):
+            if along == 0 and given.shape[0] == known[0].size and self._means_samples(layer, known[0], given):
                 if isinstance(layer, nn.MultiheadAttention):
                     self._queries = layer, known[0], given.shape
                 else:
