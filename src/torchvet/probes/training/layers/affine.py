@@ -165,8 +165,7 @@ class _Graph:
             return _OTHER
         enter, leave = sizes[-2:] if behind else sizes[:-3:-1]
         below = below or _INPUT
-        before = below.chain[-1] if below.chain else None
-        crosses = before is not None and not before.convolves and (before.behind == behind) == below.turned
+        crosses = _crosses(below, behind)
         layer = Layer(node, weights.weights, enter, leave, convolves=False, crosses=crosses, behind=behind)
         return _Made("affine", chain=(*below.chain, layer))
 
@@ -193,6 +192,12 @@ class _Graph:
             return (affine or weights)[0]
         # Trained weights for each feature of the input.
         return _INPUT if weights and name == "Mul" else _OTHER
+
+
+def _crosses(below: _Made, behind: bool) -> bool:
+    """Whether a layer mixes another axis than the one that gives it what it gets."""
+    before = below.chain[-1] if below.chain else None
+    return before is not None and not before.convolves and (before.behind == behind) == below.turned
 
 
 def _of_kind(given: _Given, kind: str) -> list[_Made]:
@@ -289,7 +294,7 @@ def _holds_weights(last: list[Any], roots: list[Any], chain: tuple[Layer, ...], 
     """Whether a loss asks more of the weights than a decay of all of them: they mean something by themselves."""
     above = set(last)
     queue = [root for root in dict.fromkeys(roots) if root not in above]
-    seen, held = {*queue, *above}, set()
+    seen, held = {*queue, *above}, frozenset[int]()
     for node in queue:
         made, name = graph.made[node], plain_name(node)
         if made.kind == "weights":

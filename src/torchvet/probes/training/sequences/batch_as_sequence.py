@@ -97,16 +97,18 @@ class BatchAsSequenceProbe(Watcher):
         if isinstance(given, torch.Tensor) and given.dim() in (3, 4):
             layer = self.host.ledger.running()
             if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):
-                is_scores = name in _SCORES or name in _OVER_POSITIONS
-                if given.dim() == 3 and (
-                    name in _TRANSPOSED or name in _AS_GIVEN or (name in _VIEWS and out.dim() == 2)
-                ):
-                    self._read(layer, given, 1 if name in _AS_GIVEN and layer.batch_first else 0)
-                elif is_scores and self._queries is not None:
-                    self._compared(layer, args[1:3] if name == "baddbmm" else args[:2])
+                self._in_layer(layer, name, args, out)
             elif name in _OVER_POSITIONS:
                 self._written_out(args)
         self._rows.passed_on(name, args, out)
+
+    def _in_layer(self, layer: _Layer, name: str, args: Any, out: Any) -> None:
+        given = args[0]
+        reads = name in _TRANSPOSED or name in _AS_GIVEN or (name in _VIEWS and out.dim() == 2)
+        if reads and given.dim() == 3:
+            self._read(layer, given, 1 if name in _AS_GIVEN and layer.batch_first else 0)
+        elif self._queries is not None and (name in _SCORES or name in _OVER_POSITIONS):
+            self._compared(layer, args[1:3] if name == "baddbmm" else args[:2])
 
     def _read(self, layer: _Layer, given: torch.Tensor, along: int) -> None:
         """A layer projects what it was given, or computes with it: it works along this dimension."""
@@ -149,7 +151,7 @@ class BatchAsSequenceProbe(Watcher):
             self._found_in(*queries)
 
     def _found_in(self, layer: _Layer, rows: Rows, shape: torch.Size) -> None:
-        line = self.host.ledger.located(sys._getframe(3))[0]
+        line = self.host.ledger.located(sys._getframe(4))[0]
         place = place_of_line(line)
         if line is None or place is None or not torch.is_grad_enabled() or not layer.training:
             return

@@ -63,12 +63,15 @@ class SampleRows:
             return
         (size,) = sizes
         if 1 < size <= most and (is_default or size == most):
-            self._parts = {key: shape for key, shape in self._parts.items() if key >= _PARTS}
-            for number, one in enumerate(tensors):
-                self._put(one, size, Axis(0), is_default, 0)
-                if number < _PARTS and _is_plain(one):
-                    self._parts[number] = tuple(one.shape)
-                    self._ways.put(one, 1 << number)
+            self._begin(tensors, size, is_default)
+
+    def _begin(self, tensors: list[torch.Tensor], size: int, exact: bool) -> None:
+        self._parts = {key: shape for key, shape in self._parts.items() if key >= _PARTS}
+        for number, one in enumerate(tensors):
+            self._put(one, size, Axis(0), exact, 0)
+            if number < _PARTS and _is_plain(one):
+                self._parts[number] = tuple(one.shape)
+                self._ways.put(one, 1 << number)
 
     def picked(self, args: Any, out: Any) -> None:
         """Rows were taken by an index out of what is kept: samples, where that is in no order."""
@@ -108,25 +111,33 @@ class SampleRows:
         if not isinstance(made, torch.Tensor) or not self._ways or not _is_plain(made):
             return
         ways, found = 0, False
-        for given in args:
-            for one in given if isinstance(given, (tuple, list)) else (given,):
-                ways |= self._ways.get(one) or 0
-                rows = self._rows.get(one) if not found else None
-                axis = samples_axis(one, rows.size, rows.step) if rows is not None else None
-                if rows is not None and axis is not None:
-                    found = True
-                    behind = axis_behind(name, args, one, made, axis)
-                    if behind is not None:
-                        same = made.shape[behind.dim] == one.shape[axis.dim]
-                        self._put(made, rows.size, behind, rows.exact and same, rows.pool)
+        for one in tensors_within(args):
+            ways |= self._ways.get(one) or 0
+            found = found or self._followed(name, args, one, made)
         if ways:
             self._ways.put(made, ways | (self._ways.get(made) or 0))
 
-    def of(self, tensor: torch.Tensor) -> tuple[Rows, int] | None:
-        """The batch whose samples a tensor holds, and in which dimension."""
+    def _followed(self, name: str, args: Any, one: torch.Tensor, made: torch.Tensor) -> bool:
+        """Whether this holds samples; what was made of them is noted."""
+        at = self._at(one)
+        if at is None:
+            return False
+        rows, axis = at
+        behind = axis_behind(name, args, one, made, axis)
+        if behind is not None:
+            same = made.shape[behind.dim] == one.shape[axis.dim]
+            self._put(made, rows.size, behind, rows.exact and same, rows.pool)
+        return True
+
+    def _at(self, tensor: torch.Tensor) -> tuple[Rows, Axis] | None:
         rows = self._rows.get(tensor)
         axis = samples_axis(tensor, rows.size, rows.step) if rows is not None else None
-        return (rows, axis.dim) if rows is not None and axis is not None else None
+        return (rows, axis) if rows is not None and axis is not None else None
+
+    def of(self, tensor: torch.Tensor) -> tuple[Rows, int] | None:
+        """The batch whose samples a tensor holds, and in which dimension."""
+        at = self._at(tensor)
+        return (at[0], at[1].dim) if at is not None else None
 
     def are_answered(self, tensor: torch.Tensor, pool: int) -> bool:
         """Whether this comes of all tensors of the batch that have one number for each sample, the labels among them:
