@@ -79,6 +79,19 @@ LINEAR = {
         "body, one, two = nn.Linear(6, 16), nn.Linear(16, 2), nn.Linear(16, 2)",
         "h = body(x)\n(F.mse_loss(one(h), y) + F.cross_entropy(two(h), c)).backward()",
     ),
+    "smoothed labels": (PLAIN, "F.cross_entropy(model(x), c, label_smoothing=0.1).backward()"),
+    "a decay of all weights in the loss": (
+        PLAIN,
+        "(F.mse_loss(model(x), y) + 1e-4 * sum(p.pow(2).sum() for p in model.parameters())).backward()",
+    ),
+    "two ways that are joined": (
+        "one, two, model = nn.Linear(3, 16), nn.Linear(3, 16), nn.Linear(32, 2)",
+        "F.mse_loss(model(torch.cat([one(x[:, :3]), two(x[:, 3:])], 1)), y).backward()",
+    ),
+    "axes that are turned and joined": (
+        "one, model = nn.Linear(3, 16), nn.Linear(32, 2)",
+        "F.mse_loss(model(one(x.view(32, 2, 3)).transpose(1, 2).flatten(1)), y).backward()",
+    ),
     "sequences": (PLAIN, "F.mse_loss(model(x.view(8, 4, 6)), y.view(8, 4, 2)).backward()"),
 }
 
@@ -104,6 +117,7 @@ class Net(nn.Module):
         return self.base(x) + self.b(self.a(x))
 model = Net()
 """
+TWO = "one, two = nn.Linear(6, 16), nn.Linear(16, 2)"
 SELF = "F.mse_loss(model(x), x).backward()"
 NOT_LINEAR = {
     "linear regression": ("model = nn.Linear(6, 2)", MSE),
@@ -213,6 +227,55 @@ NOT_LINEAR = {
         "model = nn.Sequential(nn.Conv1d(2, 2, 3, groups=2), nn.Conv1d(2, 2, 1))",
         "F.mse_loss(model(x.view(32, 2, 3))[:, :, 0], y).backward()",
     ),
+    "a straight-through sign": (
+        TWO,
+        "h = one(x)\nF.mse_loss(two(h + (h.sign() - h).detach()), y).backward()",
+    ),
+    "winners by a mask that is cut off": (
+        TWO,
+        "h = one(x)\nkeep = (h.detach() > 0).float()\nF.mse_loss(two(keep * h), y).backward()",
+    ),
+    "a mask by the data": (
+        TWO,
+        "h = one(x) * (x.repeat(1, 3)[:, :16] > 0).float()\nF.mse_loss(two(h), y).backward()",
+    ),
+    "clamped behind the graph": (
+        TWO,
+        "h = one(x)\nh.data.clamp_(min=0)\nF.mse_loss(two(h), y).backward()",
+    ),
+    "clamped without gradients": (
+        TWO,
+        "h = one(x)\nwith torch.no_grad():\n    h.clamp_(min=0)\nF.mse_loss(two(h), y).backward()",
+    ),
+    "clamped in front of a norm": (
+        TWO + "\nnorm = nn.BatchNorm1d(16)",
+        "h = one(x)\nh.data.clamp_(min=0)\nF.mse_loss(two(norm(h)), y).backward()",
+    ),
+    "the row that the data choose": (
+        "one, two = nn.Linear(3, 16), nn.Linear(16, 2)",
+        "h = one(x.view(32, 2, 3))\nF.mse_loss(two(h[torch.arange(32), (x[:, 0] > x[:, 3]).long()]), y).backward()",
+    ),
+    "rows, then columns": (
+        "one, two = nn.Linear(3, 3), nn.Linear(2, 2)",
+        "s = x.view(32, 2, 3)\nF.mse_loss(two(one(s).transpose(1, 2)).transpose(1, 2), s.flip(2)).backward()",
+    ),
+    "weights on both sides": (
+        "one, two = nn.Linear(32, 32, bias=False), nn.Linear(6, 6, bias=False)",
+        "F.mse_loss(one.weight @ x @ two.weight, x.flip(1)).backward()",
+    ),
+    "filters along one axis each": (
+        "model = nn.Sequential(nn.Conv2d(1, 1, (3, 1)), nn.Conv2d(1, 1, (1, 3)))",
+        "F.mse_loss(model(x.view(16, 1, 3, 4))[:, 0, 0], y.view(16, 4)[:, :2]).backward()",
+    ),
+    "a flow": (
+        "one, two = nn.Linear(6, 6), nn.Linear(6, 6)",
+        "far = (two(one(x)) - 1).pow(2).sum(1).mean()\n"
+        "(far - sum(torch.linalg.slogdet(p.weight)[1] for p in (one, two))).backward()",
+    ),
+    "a penalty on the weights of one layer": (
+        TWO,
+        "(F.mse_loss(two(one(x)), y) + 0.01 * one.weight.pow(2).sum()).backward()",
+    ),
     "a recurrent layer": (
         "body, model = nn.GRU(6, 8), nn.Linear(8, 2)",
         "F.mse_loss(model(body(x.view(8, 4, 6))[0]).view(32, 2), y).backward()",
@@ -254,6 +317,12 @@ def test_identities_are_named_with_the_line_that_makes_them(tmp_path: Path) -> N
     lines = (tmp_path / "program.py").read_text().splitlines()
     assert "model(x)" in lines[found["location"]["line"] - 1]
     assert ["nn.Identity()" in lines[one["line"] - 1] for one in found["related"]] == [True]
+
+
+def test_heads_are_outputs_together(tmp_path: Path) -> None:
+    made = "body, heads = nn.Linear(6, 16), nn.ModuleList([nn.Linear(16, 1) for _ in range(2)])"
+    (found,) = _found(tmp_path, made, "h = body(x)\nF.mse_loss(torch.cat([one(h) for one in heads], 1), y).backward()")
+    assert found["message"].endswith("one affine map of 6 inputs to 2 outputs")
 
 
 def found_for(**more: Any) -> list[Finding]:

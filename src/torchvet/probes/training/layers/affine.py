@@ -22,10 +22,13 @@ _AVERAGING = names(
     "ConstantPadNd ReflectionPad1D ReflectionPad2D ReplicationPad1D ReplicationPad2D PixelShuffle PixelUnshuffle "
     "UpsampleNearest1D UpsampleNearest2D UpsampleLinear1D UpsampleBilinear2D Cumsum Tril Triu"
 )
-_AFFINE = MOVING | _AVERAGING | names("NativeDropout FusedDropout")
-"""What is affine in the one thing that it is given."""
+_VIEWS = names("View UnsafeView ReshapeAlias")
 _LOOKUPS = names("Embedding EmbeddingBag Index IndexSelect Gather Take MaskedSelect")
-"""Rows of a table, by number: of these a model is no affine map."""
+"""Rows of a table, or of what is computed, by number: of these a model is no affine map, since the data may choose."""
+_AFFINE = (MOVING - _LOOKUPS) | _AVERAGING | names("NativeDropout FusedDropout")
+"""What is affine in the one thing that it is given."""
+_TURNS = names("Transpose Permute T")
+"""What may give a matrix its other axis as the last one."""
 _NORMS = names("NativeBatchNorm CudnnBatchNorm MiopenBatchNorm")
 _COMPARING = names(
     "NllLoss NllLoss2D NllLossNd MseLoss SmoothL1Loss HuberLoss BinaryCrossEntropy BinaryCrossEntropyWithLogits KlDiv "
@@ -37,10 +40,12 @@ _LOSS = (
     | _COMPARING
     | names(
         "Mean Sum Nansum Add Mul Div Neg Pow Abs Sqrt Log Log1P Log10 Exp Clamp ClampMin Logsumexp LogSoftmax Softmax "
-        "Sigmoid LogSigmoid LinalgVectorNorm Norm NanToNum"
+        "Sigmoid LogSigmoid LinalgVectorNorm Norm NanToNum MaskedFill"
     )
 )
 """What may stand between the last layer and the loss."""
+_PENALTY = MOVING | names("Pow Abs Square Sum Mean Add Mul Div Sqrt LinalgVectorNorm Norm")
+"""What a decay of weights that is written into the loss is made of."""
 
 Constant = Callable[[Any], bool]
 """Whether what a product's node multiplies with is a number, a mask or a buffer."""
@@ -54,7 +59,12 @@ class Layer(NamedTuple):
     enter: int
     leave: int
     convolves: bool
-    grouped: bool
+    crosses: bool
+    """Whether it is a structure: it works in groups, along one axis of an image, or not along the axis of the layer
+    in front of it."""
+    behind: bool = True
+    """Whether its weights stand behind what they are applied to: they mix the last axis."""
+    kernel: tuple[int, ...] = ()
 
 
 class _Made(NamedTuple):
@@ -64,6 +74,8 @@ class _Made(NamedTuple):
     weights: frozenset[int] = frozenset()
     chain: tuple[Layer, ...] = ()
     """The longest row of layers on the ways down to the input, the lowest first."""
+    turned: bool = False
+    """Whether its axes were turned since the last layer of the row."""
 
 
 _OTHER = _Made("other")
@@ -85,7 +97,21 @@ def linear_chain(roots: Iterable[Any], parameters: set[int], constant: Constant)
     if not last or any(graph.made[node].kind != "affine" for node in last) or _used_between(last):
         return ()
     chain = max((graph.made[node].chain for node in last), key=len)
-    return chain if len(chain) > 1 and not _on_purpose(chain) else ()
+    if len(chain) < 2 or _on_purpose(chain) or _holds_weights(last, roots, chain, graph):
+        return ()
+    return (*chain[:-1], chain[-1]._replace(leave=_outputs(chain[-1], last, graph)))
+
+
+def _outputs(layer: Layer, last: list[Any], graph: _Graph) -> int:
+    """How many outputs a network has whose last layers are several: heads count, applications of one do not."""
+    ends = {one.weights: one.leave for one in (graph.made[node].chain[-1] for node in last)}
+    return sum(ends.values()) if layer.weights in ends else layer.leave
+
+
+def norms_between(chain: tuple[Layer, ...]) -> list[Any]:
+    """The nodes that lead to the last layer of a row, and normalize what has a graph by the statistics of a batch."""
+    below = all_below(nodes_below(chain[-1].node), MOST_NODES)
+    return [node for node in below if plain_name(node) in _NORMS and node.next_functions[0][0] is not None]
 
 
 class _Graph:
@@ -138,8 +164,10 @@ class _Graph:
         if sizes is None or len(sizes) < 2 or (len(sizes) == 3 and sizes[0] != 1):
             return _OTHER
         enter, leave = sizes[-2:] if behind else sizes[:-3:-1]
-        layer = Layer(node, weights.weights, enter, leave, convolves=False, grouped=False)
-        return _Made("affine", chain=(*(below or _INPUT).chain, layer))
+        below = below or _INPUT
+        crosses = _crosses(below, behind)
+        layer = Layer(node, weights.weights, enter, leave, convolves=False, crosses=crosses, behind=behind)
+        return _Made("affine", chain=(*below.chain, layer))
 
     def _convolved(self, node: Any, given: _Given) -> _Made:
         below, weights = given[:2]
@@ -151,7 +179,8 @@ class _Graph:
         turned = bool(getattr(node, "_saved_transposed", False))
         leave, enter = (sizes[1], sizes[0]) if turned else sizes[:2]
         grouped = int(getattr(node, "_saved_groups", 1)) != 1
-        layer = Layer(node, weights.weights, enter * math.prod(sizes[2:]), leave, convolves=True, grouped=grouped)
+        kernel = tuple(sizes[2:])
+        layer = Layer(node, weights.weights, enter * math.prod(kernel), leave, True, crosses=grouped, kernel=kernel)
         return _Made("affine", chain=(*(below or _INPUT).chain, layer))
 
     def _scaled(self, node: Any, name: str, given: _Given) -> _Made:
@@ -165,6 +194,12 @@ class _Graph:
         return _INPUT if weights and name == "Mul" else _OTHER
 
 
+def _crosses(below: _Made, behind: bool) -> bool:
+    """Whether a layer mixes another axis than the one that gives it what it gets."""
+    before = below.chain[-1] if below.chain else None
+    return before is not None and not before.convolves and (before.behind == behind) == below.turned
+
+
 def _of_kind(given: _Given, kind: str) -> list[_Made]:
     return [one for one in given if one is not None and one.kind == kind]
 
@@ -175,8 +210,19 @@ def _moved(node: Any, name: str, known: list[_Made]) -> _Made:
         return _longest(known)
     # Evaluation normalizes by averages that are kept: by numbers.
     if (name in _AFFINE and len(known) == 1) or (name in _NORMS and known and _keeps_averages(node)):
-        return known[0] if known[0].kind == "affine" else _OTHER
+        if known[0].kind != "affine":
+            return _OTHER
+        return known[0]._replace(turned=_is_turned(node, name, known[0].turned))
     return _OTHER
+
+
+def _is_turned(node: Any, name: str, turned: bool) -> bool:
+    """Whether the last axis is another one than it was, where it was so in front of this node."""
+    if name not in _VIEWS or not turned:
+        return turned != (name in _TURNS)
+    # Axes that are joined are all mixed by the next layer.
+    sizes, before = graphs.result_sizes(node), getattr(node, "_saved_self_sym_sizes", None)
+    return not (sizes and before and sizes[-1] != before[-1])
 
 
 def _keeps_averages(node: Any) -> bool:
@@ -228,14 +274,35 @@ def _used_between(last: list[Any]) -> bool:
 
 
 def _on_purpose(chain: tuple[Layer, ...]) -> bool:
-    """Whether layers in a row mean something without anything between: a rank, a layer applied again, groups."""
+    """Whether layers in a row mean something without anything between: a rank, a layer applied again, a structure."""
     weights = [key for layer in chain for key in layer.weights]
-    if len(weights) != len(set(weights)) or any(layer.grouped for layer in chain):
+    if len(weights) != len(set(weights)) or any(layer.crosses for layer in chain):
         return True
     if min(layer.leave for layer in chain[:-1]) < min(chain[0].enter, chain[-1].leave):
         return True
     if not any(layer.convolves for layer in chain):
         return False
+    # Filters along one axis each are a separable filter.
+    if any(len(layer.kernel) > 1 and min(layer.kernel) == 1 < max(layer.kernel) for layer in chain):
+        return True
     # Of a convolution that takes fewer steps than what the network ends with.
     sizes = [graphs.result_numel(layer.node) for layer in chain]
     return min(sizes[:-1]) < sizes[-1]
+
+
+def _holds_weights(last: list[Any], roots: list[Any], chain: tuple[Layer, ...], graph: _Graph) -> bool:
+    """Whether a loss asks more of the weights than a decay of all of them: they mean something by themselves."""
+    above = set(last)
+    queue = [root for root in dict.fromkeys(roots) if root not in above]
+    seen, held = {*queue, *above}, frozenset[int]()
+    for node in queue:
+        made, name = graph.made[node], plain_name(node)
+        if made.kind == "weights":
+            held |= made.weights
+            if graphs.name_of(node) != graphs.ACCUMULATE and name not in _PENALTY:
+                return True
+        fresh = [below for below in nodes_below(node) if below not in seen]
+        seen.update(fresh)
+        queue += fresh
+    own = frozenset().union(*(layer.weights for layer in chain))
+    return bool(held & own) and not held >= own

@@ -13,13 +13,16 @@ from torch import nn
 
 from torchvet.probes.base.kit import (
     EVERY_STEP,
+    ByStorage,
     Host,
     Place,
     Record,
     SiteWatcher,
     StepKind,
+    bare_name,
     frames,
     graphs,
+    names,
     overloads,
     tap,
     tensors_within,
@@ -27,13 +30,20 @@ from torchvet.probes.base.kit import (
 from torchvet.probes.base.ledger import place_of_line, storage_key
 from torchvet.probes.internals.saved import saved_tensors
 from torchvet.probes.numerics import half
-from torchvet.probes.training.layers.affine import Layer, linear_chain
+from torchvet.probes.training.layers.affine import Layer, linear_chain, norms_between
 from torchvet.recording.records.layers import LinearNetwork
 
 _LAYERS = overloads("addmm mm bmm baddbmm convolution embedding native_layer_norm")
 _LOOKS = 24
 """Backward passes that are looked at. Chosen, not measured."""
 _FEWEST = 2
+_RANDOM = names("empty empty_like new_empty bernoulli rand rand_like")
+"""Operators that make what a mask of dropout is drawn into. A mask that was compared or read may come of the data."""
+_FRESH = ("new_", "native_dropout", "detach", "view", "alias")
+"""What takes a shape alone, makes a mask of its own, or is heard elsewhere."""
+_CODES = {torch.bool, torch.int64, torch.int32}
+"""Types of what a comparison or a search gives, which has no graph."""
+_NOTED = 4096
 _PARTS, _MODULES = 32, 20_000
 """Parts that are named, and modules of a model that are gone through for them."""
 _MASK = 4096
@@ -58,6 +68,12 @@ class LinearNetworks(SiteWatcher[tuple[str, ...], LinearNetwork]):
         """The lowest number of a node whose result has left its graph since the last backward pass."""
         self._newest = -1
         """The highest number of a node that a backward pass went through."""
+        self._read: set[int] = set()
+        """Numbers of nodes whose results were read without a graph since the last backward pass, such as by `h > 0`."""
+        self._kept: set[int] = set()
+        """Numbers of nodes that keep their result for the backward pass."""
+        self._touched: ByStorage[bool] = ByStorage()
+        """What was computed with, or changed, without a graph: `h.data` shares its storage with `h`."""
         self._allowance = half.Allowance(0.05, 0.002)
 
     def install(self) -> None:
@@ -65,6 +81,13 @@ class LinearNetworks(SiteWatcher[tuple[str, ...], LinearNetwork]):
         self.replace(nn.Identity, "__init__", tap(self.host, "where nn.Identity is made", after=self._identity))
         self.host.hear(_LAYERS, self._ran)
         self.host.hear(overloads("detach"), self._detached)
+        self.host.ledger.listeners.append(self._operator)
+
+    def remove(self) -> None:
+        """Leave torch as it was."""
+        listeners = self.host.ledger.listeners
+        listeners[:] = [one for one in listeners if one != self._operator]
+        super().remove()
 
     def _identity(self, _: None, module: nn.Module, *__: Any, **___: Any) -> None:
         place = frames.user_place()
@@ -84,14 +107,43 @@ class LinearNetworks(SiteWatcher[tuple[str, ...], LinearNetwork]):
         if node is None or half.in_backward():
             return
         number = int(node._sequence_nr())
+        # Autograd itself detaches a result that it keeps, once.
+        if hasattr(type(node), "_raw_saved_result") and number not in self._kept:
+            self._kept.add(number)
+        else:
+            self._read.add(number)
         # A prediction of the last step, for a measure.
         if number > self._newest:
             self._cut = min(number, self._cut) if self._cut is not None else number
+
+    def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """Note what is read, without a graph, of what layers made: it may come back as if it were a constant."""
+        if not self._heard or self._frozen or half.in_backward():
+            return
+        # What cannot be followed any more is not judged.
+        self._frozen = len(self._read) + len(self._touched) >= _NOTED
+        name = bare_name(func)
+        if name.startswith(_FRESH) or name.endswith("_like"):
+            return
+        leaves = not torch.is_grad_enabled() or any(one.dtype in _CODES for one in tensors_within(out))
+        for one in tensors_within(args):
+            node = one.grad_fn
+            if node is None:
+                if not one.requires_grad and one.is_floating_point():
+                    self._touched.put(one, True)
+            elif leaves or not isinstance(out, (torch.Tensor, list, tuple)):
+                self._read.add(int(node._sequence_nr()))
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended."""
         if kind == "training":
             self._frozen, self._heard, self._cut = False, 0, None
+            self._forget()
+
+    def _forget(self) -> None:
+        self._read.clear()
+        self._kept.clear()
+        self._touched.clear()
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Is what trains one affine map?"""
@@ -105,15 +157,25 @@ class LinearNetworks(SiteWatcher[tuple[str, ...], LinearNetwork]):
             return
         self._looks += 1
         began = time.thread_time()
-        names = self.host.known.parameter_names()
-        chain = linear_chain(roots, names.keys() | self.host.known.owned(), self._is_constant)
+        named = self.host.known.parameter_names()
+        chain = linear_chain(roots, named.keys() | self.host.known.owned(), self._is_constant)
         # What has left the graph before the first layer ran may be what that was given.
-        if len(chain) in range(_FEWEST, heard + 1) and not self._cut_before(chain[0]):
-            self._add(chain, names)
+        if len(chain) in range(_FEWEST, heard + 1) and not self._cut_before(chain[0]) and not self._is_read(chain):
+            self._add(chain, named)
+        self._forget()
         self._allowance.spend(began)
 
     def _cut_before(self, layer: Layer) -> bool:
         return self._cut is not None and self._cut < int(layer.node._sequence_nr())
+
+    def _is_read(self, chain: tuple[Layer, ...]) -> bool:
+        """Whether something without a graph was made of what stands between the layers, or changed it."""
+        first, last = (int(chain[end].node._sequence_nr()) for end in (0, -1))
+        if any(first <= number < last for number in self._read):
+            return True
+        keeping = [layer.node for layer in chain[1:]] + norms_between(chain)
+        kept = (tensor for node in keeping for tensor in saved_tensors(node))
+        return any(self._touched.get(one) and storage_key(one) not in self.host.ledger.known for one in kept)
 
     def _is_constant(self, node: Any) -> bool:
         """Whether what a product's node has kept to multiply with is a number, a buffer, or a mask of dropout."""
@@ -125,6 +187,10 @@ class LinearNetworks(SiteWatcher[tuple[str, ...], LinearNetwork]):
             return True
         # To read a device's numbers would wait for it.
         if type(factor) is not torch.Tensor or factor.device.type != "cpu" or not factor.is_floating_point():
+            return False
+        key = storage_key(factor)
+        birth = self.host.ledger.live.get(key) if key is not None else None
+        if birth is None or bare_name(birth.op) not in _RANDOM:
             return False
         values = factor.detach().flatten()[:_MASK]
         return bool(((values == 0) | (values == values.max())).all())

@@ -12,7 +12,7 @@ from torch import nn
 from torchvet.probes.base.kit import EVERY_STEP, Host, Place, Record, Watcher, bare_name, frames, names, overloads, tap
 from torchvet.probes.base.ledger import place_of_line, storage_key
 from torchvet.probes.internals import private
-from torchvet.probes.training.sequences.sample_rows import SampleRows
+from torchvet.probes.training.sequences.sample_rows import Rows, SampleRows
 from torchvet.recording.records.layers import BatchAsSequence
 
 _PICKS = overloads("index.Tensor index_select")
@@ -27,6 +27,8 @@ _TRANSPOSED = names("linear mkldnn_rnn_layer")
 """What layers call, having turned batches that come first. A projection is a view as rows, where it is no operator."""
 _AS_GIVEN = names("_cudnn_rnn miopen_rnn _lstm_mps")
 """What turns them itself."""
+_SCORES = names("bmm baddbmm")
+"""What attention compares queries with keys by, where it is not fused."""
 _LINES = 16
 _Layer = nn.MultiheadAttention | nn.RNNBase
 
@@ -42,9 +44,12 @@ class BatchAsSequenceProbe(Watcher):
         self._rows = SampleRows()
         self._made: dict[tuple[Any, ...], set[Place | None]] = {}
         """By a layer's kind and sizes, which copies of it have as well: where such are made."""
-        self._found: dict[tuple[int, int], tuple[type, BatchAsSequence]] = {}
+        self._found: dict[tuple[int, int], tuple[type | None, BatchAsSequence]] = {}
+        """By line: records, with the kind of layer whose calls along the other dimension clear them."""
         self._others: dict[type, int] = {}
         """By kind: calls that work along the other dimension."""
+        self._queries: tuple[_Layer, Rows, torch.Size] | None = None
+        """What attention that has not compared anything yet was given last, if that is samples."""
 
     def install(self) -> None:
         """Hear of layers that are made, and of rows that are picked."""
@@ -88,33 +93,65 @@ class BatchAsSequenceProbe(Watcher):
         # What a backward pass makes is given to no layer.
         if not args or private.graph_task() != -1:
             return
-        given = args[0]
+        given, name = args[0], bare_name(func)
         if isinstance(given, torch.Tensor) and given.dim() in (3, 4):
-            name, layer = bare_name(func), self.host.ledger.running()
-            if given.dim() == 3 and isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):
-                if name in _TRANSPOSED or name in _AS_GIVEN or (name in _VIEWS and out.dim() == 2):
-                    self._read(layer, given, 1 if name in _AS_GIVEN and layer.batch_first else 0)
-            elif name in _OVER_POSITIONS and not isinstance(layer, nn.MultiheadAttention):
+            layer = self.host.ledger.running()
+            if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):
+                self._in_layer(layer, name, args, out)
+            elif name in _OVER_POSITIONS:
                 self._written_out(args)
-        self._rows.passed_on(args, out)
+        self._rows.passed_on(name, args, out)
+
+    def _in_layer(self, layer: _Layer, name: str, args: Any, out: Any) -> None:
+        given = args[0]
+        reads = name in _TRANSPOSED or name in _AS_GIVEN or (name in _VIEWS and out.dim() == 2)
+        if reads and given.dim() == 3:
+            self._read(layer, given, 1 if name in _AS_GIVEN and layer.batch_first else 0)
+        elif self._queries is not None and (name in _SCORES or name in _OVER_POSITIONS):
+            self._compared(layer, args[1:3] if name == "baddbmm" else args[:2])
 
     def _read(self, layer: _Layer, given: torch.Tensor, along: int) -> None:
         """A layer projects what it was given, or computes with it: it works along this dimension."""
         width = layer.embed_dim if isinstance(layer, nn.MultiheadAttention) else layer.input_size
+        self._queries = None
         if given.shape[2] != width:
             return
-        kind, size = _kind(layer), self._rows.of(given)
-        first, second = given.shape[:2]
-        across, samples = given.shape[1 - along], size or self._rows.size
-        if along == 0 and first == size:
-            # Several rows may be of one sample: where the second dimension divides by the batch it may be that.
-            if second > 1 and second % size and not layer.batch_first:
-                self._found_in(layer, kind, size, given)
-        elif samples > 1 and given.shape[along] > 1 and (across == samples or (size and across % size == 0)):
+        kind, known = _kind(layer), self._rows.of(given)
+        if known is not None and known[1] == along:
+            if along == 0 and given.shape[0] == known[0].size and self._means_samples(layer, known[0], given):
+                if isinstance(layer, nn.MultiheadAttention):
+                    self._queries = layer, known[0], given.shape
+                else:
+                    self._found_in(layer, known[0], given.shape)
+            return
+        across, samples = given.shape[1 - along], known[0].size if known is not None else self._rows.size
+        if samples > 1 and given.shape[along] > 1 and across % samples == 0:
             self._others[kind] = self._others.get(kind, 0) + 1
 
-    def _found_in(self, layer: _Layer, kind: type, size: int, given: torch.Tensor) -> None:
-        line = self.host.ledger.located(sys._getframe(3))[0]
+    def _means_samples(self, layer: _Layer, rows: Rows, given: torch.Tensor) -> bool:
+        """Whether a layer without `batch_first` has the samples of a batch for a sequence, and not on purpose."""
+        second = given.shape[1]
+        # Several rows may be of one sample: where the second dimension divides by the batch it may be that.
+        if second < 2 or layer.batch_first or (not rows.exact and second % rows.size == 0):
+            return False
+        if self._rows.are_answered(given, rows.pool):
+            return False
+        # A recurrence over the members of a set means nothing either.
+        is_set = isinstance(layer, nn.MultiheadAttention) and rows.pool
+        return not is_set or self._rows.has_labels(given, rows.pool, second)
+
+    def _compared(self, layer: _Layer, factors: Any) -> None:
+        """Attention compares samples with each other, or with what is no batch: a memory, or those to learn from."""
+        queries, self._queries = self._queries, None
+        if queries is None or queries[0] is not layer or len(factors) < 2:
+            return
+        one, other = factors
+        keys = other.shape[-1] if one.dim() == 3 else other.shape[-2]
+        if one.shape[-2] == keys == queries[1].size:
+            self._found_in(*queries)
+
+    def _found_in(self, layer: _Layer, rows: Rows, shape: torch.Size) -> None:
+        line = self.host.ledger.located(sys._getframe(4))[0]
         place = place_of_line(line)
         if line is None or place is None or not torch.is_grad_enabled() or not layer.training:
             return
@@ -123,30 +160,32 @@ class BatchAsSequenceProbe(Watcher):
             if len(self._found) >= _LINES:
                 return
             record = BatchAsSequence(
-                place=place, layer=type(layer).__name__, batch=size, length=given.shape[1], width=given.shape[2]
+                place=place, layer=type(layer).__name__, batch=rows.size, length=shape[1], width=shape[2]
             )
             made = self._made.get(_sizes(layer), set())
             record.made = next(iter(made)) if len(made) == 1 else None
-            self._found[key] = kind, record
+            # Some models attend along both dimensions; samples in no order are no sequence to recur along.
+            is_certain = rows.exact and isinstance(layer, nn.RNNBase)
+            self._found[key] = None if is_certain else _kind(layer), record
         record = self._found[key][1]
         if record.last != self.host.tick:
             record.last = self.host.tick
             record.steps += 1
-            record.sizes = sorted({*record.sizes, size})[:8]
+            record.sizes = sorted({*record.sizes, rows.size})[:8]
 
     def _written_out(self, args: Any) -> None:
         """Attention without the layer, along the positions of each sample."""
-        given, size = args[0], self._rows.of(args[0])
+        given, known = args[0], self._rows.of(args[0])
         # A softmax of attention: (…, queries, keys) over the keys.
         is_softmax = len(args) > 1 and isinstance(args[1], int)
         last = not is_softmax or args[1] in (-1, given.dim() - 1)
-        if size and given.shape[0] % size == 0 and last and given.shape[-2] > 1:
+        if known is not None and known[1] == 0 and last and given.shape[-2] > 1:
             self._others[nn.MultiheadAttention] = self._others.get(nn.MultiheadAttention, 0) + 1
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Lines where the samples are the sequence."""
         for kind, record in self._found.values():
-            record.others = self._others.get(kind, 0)
+            record.others = self._others.get(kind, 0) if kind is not None else 0
         return [record for _, record in self._found.values()]
 
 
