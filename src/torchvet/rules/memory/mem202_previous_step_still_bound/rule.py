@@ -83,8 +83,8 @@ class PreviousStepStillBound(Rule):
             rank,
             severity=severity,
             place=self._line(recording, record),
-            message=f"{names} of the step before {'are' if several else 'is'} still bound{graph} when the next step peaks: "
-            f"{size(record.bytes)}, the peak would be {size(record.saving)} ({share:.0%}) lower without",
+            message=f"{names} of the step before {'are' if several else 'is'} still bound{graph} when the next step "
+            f"peaks: {size(record.bytes)}, the peak would be {size(record.saving)} ({share:.0%}) lower without",
             cause=cause,
             about=About(operands=tuple(record.names[:3])),
             advice=advice,
