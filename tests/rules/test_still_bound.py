@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.handmade import FILE, evidence, outcome, program, recording, steps
+from handmade import FILE, evidence, outcome, program, recording, steps
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
 from torchvet.recording.records.base import Place, Source
