@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from handmade import FILE, evidence, outcome, program, recording, steps
+
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
 from torchvet.recording.records.base import Place, Source
