@@ -161,6 +161,26 @@ def test_steps_that_are_counted_anew_begin_anew() -> None:
     assert tally.steps == 1
 
 
+def test_steps_are_counted_anew_also_while_nothing_counts() -> None:
+    """The first optimizer step ends hundreds of forward passes, which were the steps until then, in a sampled step."""
+    tally = looked(*((LOOP, 0.1, steps) for steps in range(300, 304)))
+    assert tally.steps == 2
+    tally.look(None, 5.0, Now(1, 303, 0, counts=False))
+    tally.look(None, 5.0, Now(1, 1, 1, counts=False))
+    for steps in (2, 3, 4):
+        tally.look(LOOP, 0.4, Now(1, steps, 1))
+    assert tally.steps == 1 and seconds(tally) == {10: 0.4}
+
+
+def test_calls_before_steps_were_counted_anew_are_of_no_step() -> None:
+    tally = looked((LOOP, 0.1, 300), (LOOP, 0.1, 301))
+    tally.look(LOOP, 0.1, Now(1, 302, 0, loading=40.0, backward=30.0))
+    tally.look(LOOP, 0.1, Now(1, 1, 0, loading=50.0, backward=40.0))
+    tally.look(LOOP, 0.1, Now(1, 2, 0, loading=50.25, backward=40.5))
+    tally.look(LOOP, 0.1, Now(1, 3, 0, loading=50.25, backward=40.5))
+    assert (tally.steps, tally.loading, tally.backward) == (1, 0.25, 0.5)
+
+
 @pytest.mark.parametrize(
     ("below", "phase", "stage"),
     [

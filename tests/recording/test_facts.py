@@ -55,6 +55,17 @@ def test_phases_are_shares_of_one() -> None:
     assert found["phases"] == {"forward": 0.25, "backward": 0.5, "forward and other": 0.25}
 
 
+@pytest.mark.parametrize(("last", "data"), [(4, 0.25), (9, 0.75)])
+def test_phases_leave_out_steps_whose_operators_were_noted_where_there_are_others(last: int, data: float) -> None:
+    """A batch that is made by many small operators takes several times as long in them."""
+    slow, plain = {"data": 27.0, "other": 6.0}, {"data": 1.0, "other": 3.0}
+    noted = [Step(n=n, kind="training", t=0.0, phases=slow if n < 5 else plain) for n in (3, 4)]
+    rest = [Step(n=n, kind="training", t=0.0, phases=plain) for n in (5, 6, 9)]
+    rest[-1].count = 3
+    found = facts(program(), noted, rest, window(1, 3, last))
+    assert found["phases"]["data"] == pytest.approx(data, abs=0.06)
+
+
 def test_the_peak_is_the_highest_windows() -> None:
     found = facts(program(), window(1, 1, 2, 100), window(2, 5, 6, 900), window(3, 9, 10, 300))
     assert found["peak"]["bytes"] == 900 and found["peak"]["sampled_steps"] == [5, 6]  # type: ignore[index]

@@ -236,6 +236,15 @@ def test_what_one_step_in_many_does_is_no_warning() -> None:
     assert (finding.severity, "one of 100 steps" in finding.message) == ("info", True)
 
 
+@pytest.mark.parametrize(("looks", "steps", "told"), [(20, 18, False), (20, 14, False), (20, 6, True), (30, 3, True)])
+def test_steps_are_few_only_where_looks_come_together_in_them(looks: int, steps: int, told: bool) -> None:
+    """On a busy machine a line that each step has is seen in few of them, and each look stands for a long time."""
+    line = spent(2.0, 15, calls="torch.serialization.save", kinds=["save"])
+    line.looks, line.steps = looks, steps
+    (finding,) = found(recorded(line), "OPS304")
+    assert ("in about one of" in finding.message) is told
+
+
 def test_a_simulated_cards_time_is_no_finding() -> None:
     assert not found(recorded(spent(2.0, 16, span=span(16, "time.sleep(0.01)")), simulated="l4"), "OPS304")
 

@@ -80,10 +80,7 @@ def _kinds(rank: RankRecording, steps: Iterable[Step]) -> dict[str, int]:
 def _steps(rank: RankRecording) -> dict[str, Any]:
     steps = current_steps(rank)
     kinds = _kinds(rank, steps)
-    phases: dict[str, float] = defaultdict(float)
-    for step in steps:
-        for name, seconds in step.phases.items():
-            phases[name] += seconds
+    phases = _phases(_plain(rank, steps))
     total = sum(phases.values())
     # The strongest signal first: `watch.step()` is the program's own word.
     main = next((k for k in ("manual", "training", "backward", "evaluation", "forward") if kinds.get(k)), None)
@@ -95,6 +92,23 @@ def _steps(rank: RankRecording) -> dict[str, Any]:
         named = {"forward and other" if k == "other" else k: v / total for k, v in phases.items()}
         found["phases"] = named
     return found
+
+
+def _plain(rank: RankRecording, steps: list[Step]) -> list[Step]:
+    """Those in which no operator was noted, which takes longer where operators are many and small; all if there are no
+    others."""
+    windows = [(w.first, w.last) for w in rank.since_restart(Window)]
+    plain = [s for s in steps if not any(s.n >= first and s.n - s.count < last for first, last in windows)]
+    return plain or steps
+
+
+def _phases(steps: list[Step]) -> dict[str, float]:
+    """Seconds by phase."""
+    phases: dict[str, float] = defaultdict(float)
+    for step in steps:
+        for name, seconds in step.phases.items():
+            phases[name] += seconds
+    return phases
 
 
 def _peak(rank: RankRecording) -> dict[str, Any] | None:

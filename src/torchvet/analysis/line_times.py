@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ LOOKS = 16
 _RARE = 0.3
 _FEWER = 3.0
 """Seconds of a line in the steps in which it was seen, in looks, from which on these steps are all that have it."""
+_BY_CHANCE = 0.7
+"""The part of the steps that as many looks would fall on by chance, from which on each step may have the line: looks
+that come together in few steps are of lines that few steps have. Chosen, not measured."""
 
 
 @dataclass
@@ -104,7 +108,14 @@ class Timing:
         apart = sum(part.seconds for part in parts) / max(1, steps)
         often = min(1.0, steps / max(1, self.times.steps))
         # A line that takes less than a look's interval is seen in few steps although each has it.
-        return often if often < _RARE and apart > _FEWER * self.times.interval else None
+        longer = apart > _FEWER * self.times.interval
+        return often if often < _RARE and longer and self._come_together(parts) else None
+
+    def _come_together(self, parts: list[LineTime]) -> bool:
+        """Whether looks at the line that was seen most fell on fewer steps than they would by chance."""
+        most, steps = max(parts, key=lambda part: part.looks), max(1, self.times.steps)
+        # The rule of looks that fall anywhere: each step is left out with the same odds.
+        return most.steps <= _BY_CHANCE * steps * -math.expm1(-most.looks / steps)
 
     def innermost(self, path: str, first: int, last: int) -> list[LineTime]:
         """What was seen with one of these lines as the innermost of the program's."""

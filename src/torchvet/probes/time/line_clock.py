@@ -92,19 +92,28 @@ class Tally:
         self._calls = 0.0, 0.0
         """Seconds of the same calls until the last look."""
         self._at: int | None = None
+        self._last = 0
+        """Steps that had ended at the last look, whether or not it counted."""
         self._whole = False
         """Whether the step under way has been watched from its beginning."""
         self._sampled = 0
 
     def begin_anew(self) -> None:
         """Steps are counted anew: what was seen of the others does not compare."""
+        calls = self._calls
         # All fields at once, so that none is forgotten.
         self.__init__()  # type: ignore[misc]
+        # They go on: what was called before is no time of the next step.
+        self._calls = calls
 
     def look(self, frame: FrameType | None, seconds: float, now: Now) -> None:
         """A thread was seen after so many seconds."""
         loading, backward = now.loading - self._calls[0], now.backward - self._calls[1]
         self._calls = now.loading, now.backward
+        # A stronger step signal appeared: often while a window is open, as the first steps are sampled.
+        if now.steps < self._last:
+            self.begin_anew()
+        self._last = now.steps
         if not now.counts:
             self._waiting.clear()
             self._at = None
@@ -123,9 +132,6 @@ class Tally:
             self._waiting.append((cell, seconds, loading, backward))
 
     def _pass_steps(self, now: Now) -> None:
-        # A stronger step signal appeared.
-        if self._at is not None and now.steps < self._at:
-            self.begin_anew()
         # A sampled step takes several times as long, and its time is not the program's.
         if self._at is None or now.sampled != self._sampled:
             # From the middle of a step: the next is the first that is watched whole.

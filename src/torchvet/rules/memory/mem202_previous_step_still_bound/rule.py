@@ -42,27 +42,42 @@ class PreviousStepStillBound(kit.Rule):
             # The window in the middle, so that one odd step does not decide.
             typical = sorted(records, key=lambda r: r.saving)[len(records) // 2]
             worth = len(records) >= 2 and typical.saving >= _WORTH_A_LINE * typical.peak
-            if worth and not self._is_kept(recording, typical):
-                yield self._finding(recording, rank, typical)
+            if not worth or self._is_kept(recording, typical):
+                continue
+            carried = self._is_carried(recording, typical)
+            # What the next pass reads is needed, all but what its graph has saved.
+            if not carried or _has_graph(typical):
+                yield self._finding(recording, rank, typical, carried)
 
-    def _finding(self, recording: kit.Recording, rank: kit.RankRecording, record: StaleAtPeak) -> kit.Finding:
+    def _finding(
+        self, recording: kit.Recording, rank: kit.RankRecording, record: StaleAtPeak, carried: bool
+    ) -> kit.Finding:
         share = record.saving / record.peak if record.peak else 0.0
         # Both: a large share of next to nothing is nothing.
         severity = grading.of_share(share) if record.saving >= _WORTH_A_WARNING else "info"
+        first, several = record.names[0], len(record.names) > 1
         names = " and ".join(record.names[:2])
-        graph = " with the autograd graph behind it" if record.with_graph > record.bytes // 2 else ""
+        behind = "them" if several else "it"
+        graph = f" with the autograd graph behind {behind}" if _has_graph(record) else ""
+        cause = (
+            f"{names} {'keep their values until they are' if several else 'keeps its value until it is'} assigned "
+            "again, which is after the next forward pass has peaked"
+        )
+        advice = f"`del {', '.join(record.names[:3])}` at the end of the step, or put the step into a function"
+        if carried:
+            cause = f"the next pass reads the value of {first}, and what its graph has saved lives as long as the value"
+            advice = f"carry `{first}` over without its graph: `.detach()` it, or compute it under `torch.no_grad()`"
         return self.observed(
             rank,
             severity=severity,
             place=self._line(recording, record),
-            message=f"{names} of the step before is still bound{graph} when the next step peaks: "
-            f"{size(record.bytes)}, the peak would be {size(record.saving)} ({share:.0%}) lower without",
-            cause=f"{names} keeps its value until it is assigned again, which is after the next "
-            "forward pass has peaked",
+            message=f"{names} of the step before {'are' if several else 'is'} still bound{graph} when the next step "
+            f"peaks: {size(record.bytes)}, the peak would be {size(record.saving)} ({share:.0%}) lower without",
+            cause=cause,
             about=kit.About(operands=tuple(record.names[:3])),
-            advice=f"`del {', '.join(record.names[:3])}` at the end of the step, or put the step into a function",
+            advice=advice,
             related=[growth_rule.allocated(s) for s in record.sites[:3]],
-            holder=kit.Holder(name=record.names[0], kind="local", path=record.names[:1]),
+            holder=kit.Holder(name=first, kind="local", path=[first]),
             measured=kit.Measured(bytes=record.bytes, peak_bytes=record.peak, share=share),
         )
 
@@ -72,6 +87,12 @@ class PreviousStepStillBound(kit.Rule):
         at = self._line(recording, record)
         file = recording.model(at.path) if at is not None else None
         return at is not None and file is not None and _is_kept_for_later(file.unit_at(at.line), record.names[0])
+
+    def _is_carried(self, recording: kit.Recording, record: StaleAtPeak) -> bool:
+        """Whether source shows that the next pass reads the value, before it binds the name anew."""
+        at = self._line(recording, record)
+        file = recording.model(at.path) if at is not None else None
+        return at is not None and file is not None and _is_read_first(file.unit_at(at.line), record.names[0])
 
     def _line(self, recording: kit.Recording, record: StaleAtPeak) -> kit.Place | kit.Store | None:
         """Where the name is assigned, else where its storage came from."""
@@ -192,6 +213,21 @@ def _is_kept_for_later(unit: Unit, name: str) -> bool:
         return False
     last = max(node.end_lineno or 0 for node in loops.values())  # type: ignore[attr-defined]
     return any(n.lineno > last for n in walk(unit.node) if is_name(n, name) and isinstance(n.ctx, ast.Load))
+
+
+def _is_read_first(unit: Unit, name: str) -> bool:
+    """Whether a loop reads a name above the first line on which it binds it, or on that line: `state = f(state)`."""
+    loops = {id(b.loop): b.loop for b in unit.bindings.get(name, ()) if b.loop is not None}
+    for loop in loops.values():
+        bound = min((b.statement for b in unit.bindings[name] if b.loop is loop), key=lambda s: s.lineno)
+        read = (n for n in walk(loop.node) if is_name(n, name) and isinstance(n.ctx, ast.Load))
+        if any(n.lineno < bound.lineno or n in walk(bound) for n in read):
+            return True
+    return False
+
+
+def _has_graph(record: StaleAtPeak) -> bool:
+    return record.with_graph > record.bytes // 2
 
 
 def _dies_with_the_pass(unit: Unit, loop: ast.For | ast.While, name: str) -> bool:
