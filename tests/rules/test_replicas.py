@@ -11,7 +11,8 @@ from handmade import FILE, outcome, program, rank, steps
 
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
-from torchvet.probes.ranks.replicas import digest, is_due
+from torchvet.probes.ranks.digests import digest
+from torchvet.probes.ranks.replicas import is_due
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Place, Source
 from torchvet.recording.records.ranks import (

@@ -110,7 +110,7 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
     def _converted(self, module: torch.nn.Module, *_: Any, **__: Any) -> None:
         """A module's parts are converted one by one, each by a call of this function: the outermost counts."""
         # `to()` and `half()` call `_apply` for each child from `_apply`.
-        if len(self._wrapped) and _caller(sys._getframe(2)) != "_apply" and id(module) in self._parts():
+        if len(self._wrapped) and _caller(sys._getframe(2)) != "_apply" and self._converts(module):
             place = frames.user_place()
             if place is not None:
                 self._note("converted", place)
@@ -123,6 +123,10 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
 
     def _parts(self) -> set[int]:
         return {id(part) for model in self._wrapped for part in model.module.modules()}
+
+    def _converts(self, module: torch.nn.Module) -> bool:
+        # The wrapper is a module as well, and passes it on.
+        return module in self._wrapped or id(module) in self._parts()
 
     def _wraps(self, _: None, model: DistributedDataParallel, *__: Any, **___: Any) -> None:
         self._wrapped.add(model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from torchvet.analysis.called import Parted, parted
 from torchvet.analysis.ranks import is_lost
 from torchvet.formatting import count, ms
 from torchvet.recording.records.ranks import Standstill
@@ -14,6 +15,10 @@ from torchvet.rules.kit import Finding, Findings, Place, RankRecording, Recordin
 _ABORTED, _TERMINATED = 6, 15
 """Signals: a failed assertion of a library's, and what a launcher ends ranks by."""
 _PASSES = ("forward", "backward")
+_CALL_ALIKE = (
+    "call the same collectives in the same order on every rank: move this call out of the branch that only some ranks "
+    "take"
+)
 
 
 class _Waits(NamedTuple):
@@ -49,24 +54,29 @@ class CollectivesOutOfOrder(Rule):
         gone = [one for one in ranks if _has_finished(one)]
         held_up = [found for one in ranks if (found := _held_up(one)) is not None]
         places = {(w.place.path, w.place.line) for w in waiting}
+        apart = parted(ranks)
         if gone:
-            yield self._left_alone(waiting, gone)
+            yield self._left_alone(waiting, gone, apart)
         elif held_up:
             yield self._held_up(waiting, held_up[0])
-        elif len(places) > 1:
-            yield self._in_different_ones(waiting)
+        elif len(places) > 1 or (apart is not None and len(waiting) == len(ranks)):
+            yield self._in_different_ones(waiting, apart)
 
-    def _left_alone(self, waiting: list[_Waits], gone: list[RankRecording]) -> Finding:
+    def _left_alone(self, waiting: list[_Waits], gone: list[RankRecording], apart: Parted | None) -> Finding:
         one, other = waiting[0], gone[0]
+        cause = "a collective returns once every rank has called it; a rank that has fewer batches, or leaves its "
+        cause += "loop earlier, calls fewer of them"
+        advice = "give every rank as many batches (DistributedSampler with drop_last=True, or stop all at the "
+        advice += "shortest), or wrap the loop in `with model.join():`"
+        if apart is not None:
+            cause, advice = _skipped(apart), _CALL_ALIKE
         return self.observed(
             one.rank,
             one.place,
             f"{_names(w.rank for w in waiting)} {_verb(waiting, 'waits', 'wait')} in {one.where} in step "
             f"{one.rank.ticks + 1}, while {_names(gone)} ended after {count(other.ticks, 'step')}",
-            cause="a collective returns once every rank has called it; a rank that has fewer batches, or leaves its "
-            "loop earlier, calls fewer of them",
-            advice="give every rank as many batches (DistributedSampler with drop_last=True, or stop all at the "
-            "shortest), or wrap the loop in `with model.join():`",
+            cause=cause,
+            advice=advice,
         )
 
     def _held_up(self, waiting: list[_Waits], late: _Waits) -> Finding:
@@ -84,7 +94,7 @@ class CollectivesOutOfOrder(Rule):
             related=[_beside(w) for w in waiting],
         )
 
-    def _in_different_ones(self, waiting: list[_Waits]) -> Finding:
+    def _in_different_ones(self, waiting: list[_Waits], apart: Parted | None) -> Finding:
         groups: dict[tuple[str, int], list[_Waits]] = {}
         for one in waiting:
             groups.setdefault((one.place.path, one.place.line), []).append(one)
@@ -94,13 +104,28 @@ class CollectivesOutOfOrder(Rule):
         return self.observed(
             ordered[0][0].rank,
             ordered[0][0].place,
-            f"ranks wait in different collectives: {', '.join(parts)}",
+            f"ranks wait in different collectives: {', '.join(parts)}"
+            if len(groups) > 1
+            else f"all ranks wait in {ordered[0][0].where}, and not for the same collective",
             cause="a collective returns once every rank has called it, in the same order; here a branch or a different "
-            "number of turns of a loop leads ranks to different calls",
-            advice="call the same collectives in the same order on every rank: move this call out of the branch that "
-            "only some ranks take",
+            "number of turns of a loop leads ranks to different calls"
+            if apart is None
+            else _skipped(apart),
+            advice=_CALL_ALIKE,
             related=[_beside(w) for group in ordered[1:] for w in group],
         )
+
+
+def _skipped(apart: Parted) -> str:
+    """What ranks called in the step in which they parted."""
+    by_calls: dict[int, list[int]] = {}
+    for rank, calls in apart.calls.items():
+        by_calls.setdefault(calls, []).append(rank)
+    parts = [f"{_numbered(ranks)} called {count(calls, 'collective')}" for calls, ranks in sorted(by_calls.items())]
+    return (
+        f"the ranks parted in step {apart.step}, where {' and '.join(parts)}: from there on a call of one is "
+        "answered by another call of the others, with other values"
+    )
 
 
 def _waiting(one: RankRecording) -> _Waits | None:
@@ -149,7 +174,11 @@ def _broke(one: RankRecording) -> bool:
 
 
 def _names(ranks: Iterable[RankRecording]) -> str:
-    numbers = sorted(one.rank for one in ranks)
+    return _numbered([one.rank for one in ranks])
+
+
+def _numbered(ranks: Iterable[int]) -> str:
+    numbers = sorted(ranks)
     return f"rank{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
