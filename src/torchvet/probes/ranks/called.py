@@ -56,7 +56,7 @@ class CallCounts:
 
 
 def numbered() -> int | None:
-    """The number of the last collective of the group of all ranks; None where there is no group, or none that counts."""
+    """The number of the last collective of the group of all ranks; None without a group, or where it counts none."""
     if not has_joined():
         return None
     group: Any = torch.distributed.group.WORLD
