@@ -56,7 +56,7 @@ def stepped(model: torch.nn.Linear, clip: Callable[[torch.nn.Linear], object]) -
     """What is written of an optimizer's first step, with a clip before it."""
     host = ByHand()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    host.known.saw_optimizer(optimizer)
+    host.known.add_optimizer(optimizer)
     watcher = ReplicaWatcher(host)
     watcher.install()
     try:
