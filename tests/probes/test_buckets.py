@@ -28,7 +28,8 @@ def host() -> Iterator[ByHand]:
     watcher.install()
     yield host
     watcher.remove()
-    assert not hasattr(torch.distributed.Reducer._rebuild_buckets, "__wrapped__")
+    distributed: Any = torch.distributed
+    assert not hasattr(distributed.Reducer._rebuild_buckets, "__wrapped__")
 
 
 def trained(steps: int = 4, **options: Any) -> tuple[DistributedDataParallel, list[float]]:

@@ -25,9 +25,10 @@ class BucketWatcher(Watcher):
 
     def install(self) -> None:
         """Private; see `private.ATTRIBUTES`."""
-        if torch.distributed.is_available():
+        distributed: Any = torch.distributed
+        if distributed.is_available():
             self._calls: dict[int, int] = {}
-            self.replace(torch.distributed.Reducer, "_rebuild_buckets", self._rebuilds)
+            self.replace(distributed.Reducer, "_rebuild_buckets", self._rebuilds)
 
     def _rebuilds(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
