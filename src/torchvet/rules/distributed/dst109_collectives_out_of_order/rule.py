@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from torchvet.analysis.called import Parted, parted
 from torchvet.analysis.ranks import is_lost
 from torchvet.formatting import count, ms
 from torchvet.recording.records.ranks import Standstill
 from torchvet.recording.records.training import Outcome
+from torchvet.rules.distributed._called import Parted, parted
 from torchvet.rules.kit import Finding, Findings, Place, RankRecording, Recording, Related, Rule
 
 _ABORTED, _TERMINATED = 6, 15
 """Signals: a failed assertion of a library's, and what a launcher ends ranks by."""
 _PASSES = ("forward", "backward")
+_BRANCH = (
+    "a collective returns once every rank has called it, in the same order; here a branch or a different number of "
+    "turns of a loop leads ranks to different calls"
+)
 _CALL_ALIKE = (
     "call the same collectives in the same order on every rank: move this call out of the branch that only some ranks "
     "take"
@@ -49,17 +53,19 @@ class CollectivesOutOfOrder(Rule):
         if any(_broke(one) for one in ranks):
             return  # the others wait for that one, and its own error says why
         waiting = [found for one in ranks if (found := _waiting(one)) is not None]
-        if not waiting:
-            return
+        if waiting:
+            yield from self._of(ranks, waiting)
+
+    def _of(self, ranks: list[RankRecording], waiting: list[_Waits]) -> Findings:
         gone = [one for one in ranks if _has_finished(one)]
         held_up = [found for one in ranks if (found := _held_up(one)) is not None]
-        places = {(w.place.path, w.place.line) for w in waiting}
         apart = parted(ranks)
+        several = len({(w.place.path, w.place.line) for w in waiting}) > 1
         if gone:
             yield self._left_alone(waiting, gone, apart)
         elif held_up:
             yield self._held_up(waiting, held_up[0])
-        elif len(places) > 1 or (apart is not None and len(waiting) == len(ranks)):
+        elif several or (apart is not None and len(waiting) == len(ranks)):
             yield self._in_different_ones(waiting, apart)
 
     def _left_alone(self, waiting: list[_Waits], gone: list[RankRecording], apart: Parted | None) -> Finding:
@@ -101,16 +107,14 @@ class CollectivesOutOfOrder(Rule):
         # The fewest first: a call that one rank alone makes is the one to look at. The model's passes belong to all.
         ordered = sorted(groups.values(), key=lambda g: (len(g), g[0].call.endswith(_PASSES), g[0].rank.rank))
         parts = [f"{_names(w.rank for w in group)} in {group[0].where}" for group in ordered]
+        message = f"ranks wait in different collectives: {', '.join(parts)}"
+        if len(groups) == 1:
+            message = f"all ranks wait in {ordered[0][0].where}, and not for the same collective"
         return self.observed(
             ordered[0][0].rank,
             ordered[0][0].place,
-            f"ranks wait in different collectives: {', '.join(parts)}"
-            if len(groups) > 1
-            else f"all ranks wait in {ordered[0][0].where}, and not for the same collective",
-            cause="a collective returns once every rank has called it, in the same order; here a branch or a different "
-            "number of turns of a loop leads ranks to different calls"
-            if apart is None
-            else _skipped(apart),
+            message,
+            cause=_BRANCH if apart is None else _skipped(apart),
             advice=_CALL_ALIKE,
             related=[_beside(w) for group in ordered[1:] for w in group],
         )
