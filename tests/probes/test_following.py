@@ -187,3 +187,13 @@ def test_the_end_of_a_process_is_told_once(monkeypatch: pytest.MonkeyPatch) -> N
     process = Popen()
     assert [process.poll(), process.poll(1), process.poll()] == [None, -9, -9]
     assert told == [(7, -9)]
+
+
+def test_a_trial_observes_none_that_it_starts_and_notes_that_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(following, "_unfollowed", told.append)
+    monkeypatch.setattr(following, "_config", None)
+    spawned = [sys.executable, "-c", "from multiprocessing.spawn import spawn_main; spawn_main()"]
+    assert following._with_prelude(spawned) == spawned and told == ["multiprocessing"]
+    tracker = [sys.executable, "-c", "from multiprocessing.resource_tracker import main; main(3)"]
+    assert following._with_prelude(tracker) == tracker and len(told) == 1

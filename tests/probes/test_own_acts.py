@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -124,3 +125,24 @@ def test_a_loaded_state_is_told(acts: OwnActs) -> None:
     model.load_state_dict(model.state_dict())  # loads
     (act,) = told(acts, "loaded")
     assert (act.places[0].line, act.times) == (line_of("# loads"), 1)
+
+
+def test_a_pass_around_the_wrapper_keeps_nothing_of_the_caller_alive(acts: OwnActs) -> None:
+    model = Model()
+    acts._wrapped = [SimpleNamespace(module=model)]  # type: ignore[assignment]
+    model.body.register_forward_hook(lambda module, _, output: acts.forward_ended(module, output))
+    batch = torch.ones(3, 2)
+    gone = weakref.ref(batch)
+    model.body(batch)
+    del batch
+    assert told(acts, "around") and gone() is None
+
+
+def test_a_wrapper_that_is_converted_converts_what_it_wraps(acts: OwnActs) -> None:
+    model = Model()
+    wrapper = torch.nn.Sequential(model)
+    wrapper.module = model
+    acts._wrapped = [wrapper]  # type: ignore[assignment]
+    wrapper.double()  # wrapped and converted
+    (act,) = told(acts, "converted")
+    assert (act.places[0].line, act.times) == (line_of("# wrapped and converted"), 1)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from handmade import FILE, outcome, program, rank, steps
 
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Place
-from torchvet.recording.records.ranks import Member, Standstill
+from torchvet.recording.records.ranks import Called, CalledIn, Member, Standstill
 
 CLOSED = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:1"
 
@@ -78,3 +79,39 @@ def test_a_rank_that_broke_by_itself_is_the_cause() -> None:
 
 def test_all_in_one_collective_is_no_mix_up() -> None:
     assert found(one(0, waits(14, "backward"), KILLED), one(1, waits(14, "backward"), KILLED)) == []
+
+
+def calls(*stretches: tuple[int, int], total: int = 5) -> Called:
+    """So many collectives a step, up to each of these steps."""
+    return Called(step=1, total=total, stretches=[CalledIn(last=last, calls=each) for last, each in stretches])
+
+
+ALIKE, SKIPS = calls((20, 3)), calls((13, 3), (14, 2), (20, 3))
+
+
+def test_a_call_that_a_rank_left_out_long_before_is_told_by_its_step() -> None:
+    (finding,) = found(one(0, LOST, ALIKE), one(1, ended(), SKIPS))
+    assert "the ranks parted in step 14, where rank 1 called 2 collectives and rank 0 called 3" in finding.cause
+    assert "drop_last" not in (finding.remedy.summary if finding.remedy else "")
+
+
+def test_ranks_that_parted_do_not_wait_for_the_same_though_they_stand_at_one_line() -> None:
+    stands = waits(14, "all_reduce")
+    (finding,) = found(one(0, stands, ALIKE, KILLED), one(1, stands, SKIPS, KILLED))
+    assert "all ranks wait in `all_reduce` at line 14, and not for the same collective" in finding.message
+    assert found(one(0, stands, ALIKE, KILLED), one(1, stands, ALIKE, KILLED)) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        calls((20, 3), total=4),  # never together: it began with one call fewer
+        calls((20, 2)),  # a stage of a pipeline, which always calls fewer
+        calls((13, 3), (14, 2), (15, 4), (20, 3)),  # together again: an evaluation that one rank does a step later
+        calls((12, 3)),  # it was seen for fewer steps, and alike in those
+        None,
+    ],
+)
+def test_calls_that_do_not_tell_of_a_step_leave_the_cause_as_it_is(other: Called | None) -> None:
+    (finding,) = found(one(0, LOST, ALIKE), one(1, ended(), *([other] if other is not None else [])))
+    assert "has fewer batches" in finding.cause

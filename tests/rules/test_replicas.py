@@ -11,7 +11,8 @@ from handmade import FILE, outcome, program, rank, steps
 
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
-from torchvet.probes.ranks.replicas import digest, is_due
+from torchvet.probes.ranks.digests import digest
+from torchvet.probes.ranks.replicas import is_due
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Place, Source
 from torchvet.recording.records.ranks import (
@@ -26,7 +27,7 @@ from torchvet.recording.records.ranks import (
     SynchronizedPasses,
 )
 
-STEP = Place(FILE, 17, "main")
+STEP, SETS = Place(FILE, 17, "main"), Place(FILE, 22, "main")
 LOOKS = (1, 2, 3, 5, 8)
 
 
@@ -36,7 +37,8 @@ def one(number: int, *records: Any) -> RankRecording:
 
 def looks(rank: int, apart: tuple[str, ...] = ("w", "b"), since: int = 1, **more: Any) -> list[Replicas]:
     """Parameters w and b after each look; those that are `apart` have a value of the rank's own since a step."""
-    facts = {"rates": [0.1], "wrapped": False, "sharded": (), "own_gradients": apart, "before": (), "until": 99, **more}
+    facts = {"rates": [0.1], "wrapped": False, "sharded": (), "own_gradients": apart, "before": (), "until": 99,
+             "clips": False, "unclipped": None, "passed": None, "late": False, **more}  # fmt: skip
 
     def of(name: str, step: int) -> Replica:
         own = name in apart and since <= step < facts["until"]
@@ -44,10 +46,18 @@ def looks(rank: int, apart: tuple[str, ...] = ("w", "b"), since: int = 1, **more
             name=name, shape=(2,), wrapped=facts["wrapped"], sharded=name in facts["sharded"],
             before=(rank if name in facts["before"] else 7) if step == 1 else None,
             gradient=rank if name in facts["own_gradients"] else 5, after=100 * step + rank * own,
+            passed=facts["passed"], unclipped=facts["unclipped"] if facts["clips"] else None, late=facts["late"],
         )  # fmt: skip
 
     return [
-        Replicas(optimizer=0, step=n, parameters=[of("w", n), of("b", n)], rates=facts["rates"], place=STEP)
+        Replicas(
+            optimizer=0,
+            step=n,
+            parameters=[of("w", n), of("b", n)],
+            rates=facts["rates"],
+            place=STEP,
+            clipped=SETS if facts["clips"] else None,
+        )
         for n in LOOKS
     ]
 
@@ -82,12 +92,50 @@ def test_gradients_that_were_averaged_and_differ_are_not_blamed_on_a_missing_pas
     assert "has averaged gradients" in finding.cause and "communication hook" in finding.cause
 
 
+@pytest.mark.parametrize(
+    ("passed", "words"),
+    [
+        ((5, 5), "a change on one rank has made them differ"),
+        ((0, 1), "a communication hook, or what connects the ranks"),
+    ],
+)
+def test_what_the_backward_pass_left_tells_the_link_from_a_later_change(passed: tuple[int, int], words: str) -> None:
+    averaged = SynchronizedPasses(id=0, place=SETS, steps=4, passes=4)
+    (finding,) = found(*[[averaged, *looks(n, wrapped=True, passed=passed[n])] for n in (0, 1)])
+    assert words in finding.cause
+
+
+@pytest.mark.parametrize(
+    ("clips", "words"),
+    [((True, False), "until only rank 0 clipped them"), ((True, True), "by a norm of its own")],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_clipping_that_made_gradients_differ_is_told_with_its_line(
+    clips: tuple[bool, bool], words: str, wrapped: bool
+) -> None:
+    # The rank that does not clip has the gradient that the other had before it did.
+    (finding,) = found(*[looks(n, clips=clips[n], unclipped=1, wrapped=wrapped) for n in (0, 1)])
+    assert words in finding.cause and finding.location is not None and finding.location.line == SETS.line
+
+
+def test_clipping_of_gradients_that_differed_before_is_not_the_cause() -> None:
+    (finding,) = found(*[looks(n, clips=True, unclipped=n) for n in (0, 1)])
+    assert "were not averaged" in finding.cause
+
+
+def test_parameters_that_came_after_the_wrapping_are_told_where_they_were_converted() -> None:
+    first, second = ([acted("converted", SETS), *looks(n, late=True)] for n in (0, 1))
+    (finding,) = found(first, second)
+    assert finding.severity == "error" and "after DistributedDataParallel had wrapped it" in finding.cause
+    assert finding.location is not None and finding.location.line == SETS.line
+
+
 def test_learning_rates_that_differ_are_the_cause() -> None:
     (finding,) = found(looks(0, own_gradients=(), rates=[0.1]), looks(1, own_gradients=(), rates=[0.02]))
     assert "0.02, 0.1" in finding.cause
 
 
-SEED, SETS, MAIN, OTHER = (Place(FILE, line, "main") for line in (21, 22, 23, 24))
+SEED, MAIN, OTHER = (Place(FILE, line, "main") for line in (21, 23, 24))
 
 
 def acted(kind: ActKind, *places: Place, value: int | None = None, times: int = 1) -> OwnAct:

@@ -7,8 +7,10 @@ from handmade import census, holding, outcome, recording, steps, survivors, wind
 
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.recording.records.base import Step
-from torchvet.recording.records.training import Outcome
+from torchvet.recording.records.training import Outcome, Unwatched
 from torchvet.recording.records.verify import Losses, ThreadFailed
+from torchvet.verifying.report import undetermined
+from torchvet.verifying.search import Verified
 from torchvet.verifying.trial import trial_of
 
 
@@ -47,3 +49,15 @@ def test_steps_that_are_looked_at_do_not_count_for_the_time() -> None:
 def test_how_it_ended(end: Outcome, failure: str) -> None:
     made = recording(*steps(9), end)
     assert trial_of(made, diagnose(made), end).failure == failure
+
+
+@pytest.mark.parametrize(("ticks", "started", "elsewhere"), [(0, True, True), (0, False, False), (20, True, False)])
+def test_a_program_that_trains_in_processes_that_it_starts_is_told_from_one_that_takes_too_few_steps(
+    ticks: int, started: bool, elsewhere: bool
+) -> None:
+    records = [Unwatched(kind="started", count=2, command="multiprocessing")] if started else []
+    made = recording(*records, *steps(ticks), outcome(ticks))
+    found = trial_of(made, diagnose(made), outcome(ticks))
+    assert found.elsewhere is elsewhere
+    why = undetermined(found, Verified())
+    assert ("processes that it starts" in why) is elsewhere

@@ -10,7 +10,7 @@ from torchvet.recording.reader import RankRecording
 from torchvet.recording.records.base import Census, Survivors, Window
 from torchvet.recording.records.training import Host
 
-LASTING = ("parameters", "buffers", "gradients", "optimizer state")
+LASTING = ("parameters", "buffers", "gradients", "gradient buckets", "optimizer state")
 """Categories of memory that is there between steps."""
 _WORTH_ITS_OWN = 0.05
 """Share of a growth that decides by which of the allocator's segments memory ends."""

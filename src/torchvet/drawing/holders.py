@@ -18,7 +18,7 @@ NAMES, MOST_RANKS = 8, 16
 """Names that have a box, and ranks."""
 _WORTH = 50
 """The part of all that names reach (a fiftieth) that a name must have gained to be told."""
-_LASTING = ("parameters", "buffers", "gradients", "optimizer state")
+_LASTING = ("parameters", "buffers", "gradients", "gradient buckets", "optimizer state")
 _PHASES = {
     "forward": "activations",
     "backward": "backward temporaries",

@@ -36,6 +36,12 @@ class Told:
     """The largest relative difference of losses that counts as equal."""
 
 
+_ELSEWHERE = (
+    "the program took no step itself: it trains in processes that it starts, and trials observe one process. Let one "
+    "rank train in the program's own process, or see what `torchvet run` finds and fix that without --verify"
+)
+
+
 def undetermined(before: Trial, verified: Verified) -> str:
     """Why nothing could be judged; empty if something could."""
     if verified.proven:
@@ -43,6 +49,8 @@ def undetermined(before: Trial, verified: Verified) -> str:
     # A program that fails may still have had fixes tried, on what ran before.
     if before.failure and not verified.refused:
         return f"the program failed: {before.failure}"
+    if before.elsewhere and not before.failure:
+        return _ELSEWHERE
     if before.steps < ENOUGH and not before.failure:
         return f"{before.steps} steps are too few to judge; ten or more are needed"
     return before.missing if not before.failure and not verified.refused else ""

@@ -14,7 +14,7 @@ from torchvet.analysis.costs import Costs, costs
 from torchvet.finding import Finding, Report
 from torchvet.recording.records.base import Step, Window
 from torchvet.recording.records.nonfinite import NonFinite
-from torchvet.recording.records.training import Outcome
+from torchvet.recording.records.training import Outcome, Unwatched
 from torchvet.recording.records.verify import Losses, ThreadFailed
 from torchvet.verifying.outputs import Outputs
 
@@ -74,6 +74,8 @@ class Trial:
     sources: dict[str, str] = field(default_factory=dict)
     threads: dict[str, str] = field(default_factory=dict)
     """Messages of the exceptions that ended threads, by type."""
+    elsewhere: bool = False
+    """Whether the program took no step itself and has started other processes, which a trial does not observe."""
     missing: str = ""
     """What a run without faults lacks to be evidence of health."""
 
@@ -104,6 +106,7 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, outputs: Ou
         sources=recording.sources,
         threads={r.kind: r.message for rank in recording.ranks for r in rank.all(ThreadFailed)},
         missing=_missing(report),
+        elsewhere=not outcome.ticks and _starts_others(recording),
     )
     # The program ended before it imported torch.
     if not recording.ranks:
@@ -162,6 +165,10 @@ def _missing(report: Report) -> str:
         return ""
     judged = report.facts["verdict"]
     return "; ".join(filter(None, (judged["reason"], judged["fix"])))
+
+
+def _starts_others(recording: Recording) -> bool:
+    return any(one.kind == "started" for rank in recording.ranks for one in rank.all(Unwatched))
 
 
 def _seconds_per_step(rank: RankRecording) -> float | None:

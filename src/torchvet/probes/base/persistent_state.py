@@ -37,6 +37,8 @@ class KnownMemory:
         self.roots: dict[int, weakref.ref[torch.nn.Module]] = {}
         self.loaded: ByStorage[Place] = ByStorage()
         """The line that loaded a storage from a file."""
+        self.buckets: ByStorage[None] = ByStorage()
+        """What DistributedDataParallel averages gradients in."""
         self.built_on: weakref.WeakKeyDictionary[Optimizer, str] = weakref.WeakKeyDictionary()
         """The device of an optimizer's parameters when it was built, where it was one."""
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
@@ -103,6 +105,9 @@ class KnownMemory:
         for optimizer in self._in_use():
             for tensor in _state_of(optimizer):
                 _claim(found, tensor, "optimizer state")
+        # Gradients that are views of them came first.
+        for storage, _ in self.buckets.living():
+            found.setdefault(storage._cdata, ("gradient buckets", storage.nbytes()))
         return found
 
     def idle(self, stored: Collection[int]) -> set[int]:

@@ -57,6 +57,13 @@ def lead(
     _tap_starts()
 
 
+def notice(unfollowed: Callable[[str], None]) -> None:
+    """This process is a trial: what it starts is not observed, and `unfollowed` gets its commands."""
+    global _unfollowed
+    _unfollowed = unfollowed
+    _tap_starts()
+
+
 def follow(config: dict[str, Any]) -> None:
     """This process was started by an observed one: observe it once it trains, a launcher's rank at once."""
     global _config
@@ -117,7 +124,8 @@ def _tap_popen(subprocess: ModuleType) -> None:
     def __init__(self: Any, args: Any, *rest: Any, **options: Any) -> None:
         # `env` is the eleventh argument: whoever passes that many by place is left alone.
         # A shell's command is a text: whether it starts Python cannot be told.
-        if len(rest) < 10 and not options.get("shell") and _is_this_interpreter(args, options.get("executable")):
+        followed = _config is not None and len(rest) < 10 and not options.get("shell")
+        if followed and _is_this_interpreter(args, options.get("executable")):
             # A process that starts unobserved is better than one that does not start.
             with suppress(Exception):
                 options["env"] = started_with(options.get("env"))
@@ -256,8 +264,11 @@ def _with_prelude(args: Sequence[Any]) -> list[Any]:
         # The resource tracker is started the same way, and must not be followed.
         place = words.index("-c") + 1
         code = words[place]
-        if _config is not None and ("spawn_main" in code or "forkserver" in code):
-            words[place] = _prelude(_config) + code
+        if "spawn_main" in code or "forkserver" in code:
+            if _config is None:
+                _tell("multiprocessing")
+            else:
+                words[place] = _prelude(_config) + code
     return words
 
 

@@ -241,6 +241,7 @@ ATTRIBUTES: dict[str, tuple[str, str]] = {
     "_bit_generator": ("", "NumPy's own generators"),
     "_per_optimizer_states": ("", "what a scaler has done with each optimizer"),
     "_get_ddp_logging_data": (_DDP, "what DistributedDataParallel says of its passes"),
+    "_rebuild_buckets": ("torch.distributed.Reducer", "what is kept by buckets of gradients, and what by the program"),
     "_post_forward": (_DDP, "what the search for unused parameters costs"),
 }  # fmt: skip
 """Attributes of torch's objects, which are read where they are needed: by name the class that has it (none where only

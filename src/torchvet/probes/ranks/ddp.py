@@ -16,7 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, Place, Record, Watcher, frames, tap
 from torchvet.probes.crash.raised import deciding, levels_of, message_of, users
-from torchvet.probes.ranks.replicas import digests, is_due
+from torchvet.probes.ranks.digests import digests
+from torchvet.probes.ranks.replicas import is_due
 from torchvet.recording.records.ranks import (
     DistributedModule,
     EvaluatedBuffers,

@@ -28,6 +28,7 @@ from torchvet.probes.base.kit import (
     outward,
     tap,
 )
+from torchvet.probes.objects.variables import frame_locals
 from torchvet.probes.ranks.membership import has_joined, is_launched
 from torchvet.recording.records.ranks import ActKind, OwnAct
 
@@ -110,7 +111,7 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
     def _converted(self, module: torch.nn.Module, *_: Any, **__: Any) -> None:
         """A module's parts are converted one by one, each by a call of this function: the outermost counts."""
         # `to()` and `half()` call `_apply` for each child from `_apply`.
-        if len(self._wrapped) and _caller(sys._getframe(2)) != "_apply" and id(module) in self._parts():
+        if len(self._wrapped) and _caller(sys._getframe(2)) != "_apply" and self._converts(module):
             place = frames.user_place()
             if place is not None:
                 self._note("converted", place)
@@ -123,6 +124,10 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
 
     def _parts(self) -> set[int]:
         return {id(part) for model in self._wrapped for part in model.module.modules()}
+
+    def _converts(self, module: torch.nn.Module) -> bool:
+        # The wrapper is a module as well, and passes it on.
+        return module in self._wrapped or id(module) in self._parts()
 
     def _wraps(self, _: None, model: DistributedDataParallel, *__: Any, **___: Any) -> None:
         self._wrapped.add(model)
@@ -137,9 +142,14 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
             # Walking the stack only for a part of a wrapped model.
             callers = of_program(sys._getframe(), (frames.USER,)) if id(module) in parts else iter(())
             # The model's own methods are on the way: the line that asked for the model without its wrapper is told.
-            outside = next((frame for frame in callers if id(frame.f_locals.get("self")) not in parts), None)
+            outside = next((frame for frame in callers if id(_variables(frame).get("self")) not in parts), None)
             if outside is not None:
                 self._note("around", frames.place_of(outside))
+
+
+def _variables(frame: FrameType) -> dict[str, Any]:
+    # Not `f_locals`: before Python 3.13 what a step has bound would live on in the frame.
+    return frame_locals(frame) or {}
 
 
 def _caller(frame: FrameType) -> str:
@@ -158,6 +168,7 @@ def _argument_came_through(value: int) -> list[Place]:
         names = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
         # Here it is no argument any more: this line has made it. Exact ints only, since `==` may be the
         # program's.
-        if not any(type(given := frame.f_locals.get(n)) is int and given == value for n in names):
+        variables = _variables(frame)
+        if not any(type(given := variables.get(n)) is int and given == value for n in names):
             break
     return found

@@ -8,28 +8,30 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad
 from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.kit import Host, Place, StepKind, Watcher, called_by_user, frames, tap
+from torchvet.probes.internals.patching import replace
 from torchvet.probes.objects.containers import tensors_in
+from torchvet.probes.ranks.digests import are_constant, digest, digests, is_sharded
+from torchvet.probes.ranks.earlier_gradients import EarlierGradients
 from torchvet.probes.ranks.membership import has_joined, is_launched
 from torchvet.recording.records.ranks import Batch, Replica, Replicas
 
+_WHAT = "replicas of parameters"
 _MOST = 256
 """Parameters of an optimizer that are looked at."""
-_ELEMENTS = 8192
-"""Of a parameter, evenly spaced."""
 _RARELY = 200
 """Steps between two looks, later on."""
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _DEPTH = 3
 
 
@@ -54,7 +56,7 @@ class ReplicaWatcher(Watcher):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.ignored = frozenset({"optimizer_starts", "optimizer_ended", "batch_got"})
+        self.ignored = frozenset({"optimizer_starts", "optimizer_ended", "batch_got", "backward_ended"})
         self._steps: dict[int, tuple[weakref.ref[Optimizer], int, int]] = {}
         """By identity: an optimizer, its number, and how many steps it has taken."""
         self._before: dict[int, list[Replica]] = {}
@@ -65,6 +67,7 @@ class ReplicaWatcher(Watcher):
         that is never called itself is among no root modules."""
         self._places: weakref.WeakKeyDictionary[Any, Place] = weakref.WeakKeyDictionary()
         """Loaders and samplers that the program itself made, and where."""
+        self._gradients = EarlierGradients()
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """Only ranks of a group have others to be equal to."""
@@ -77,13 +80,43 @@ class ReplicaWatcher(Watcher):
         once they are in one."""
         self.settle(0, "training")
         if torch.distributed.is_available():
-            joins = tap(self.host, "replicas of parameters", after=self._joins)
+            joins = tap(self.host, _WHAT, after=self._joins)
             self.replace(torch.distributed, "init_process_group", joins)
         wraps = tap(self.host, "modules in DistributedDataParallel", after=self._wraps)
         self.replace(DistributedDataParallel, "__init__", wraps)
+        self._hear_of_clipping()
         made = tap(self.host, "where loaders are made", after=self._made)
         for kind in (DataLoader, DistributedSampler, RandomSampler, SequentialSampler) if is_launched() else ():
             self.replace(kind, "__init__", made)
+
+    def _hear_of_clipping(self) -> None:
+        clips = tap(self.host, _WHAT, before=self._clips)
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            self.replace(clip_grad, name, clips)
+            # What programs call is the same function in another module.
+            replace(self._undo, torch.nn.utils, name, vars(clip_grad)[name])
+
+    def _clips(self, parameters: Any, *_: Any, **__: Any) -> None:
+        # An iterator is the program's: to read it would be to use it up.
+        several = isinstance(parameters, (list, tuple))
+        if not self.ignored and self._looks_next():
+            of_all = list(parameters) if several else list(self._stepped())
+            self._gradients.clipped(of_all[:_MOST], called_by_user())
+
+    def backward_ended(self, is_grad: bool) -> None:
+        """What has the reduction made of gradients? Only where it was one of DistributedDataParallel's."""
+        if not is_grad and self._wrapped and self._looks_next():
+            with self.host.looking(_WHAT), torch.no_grad():
+                self._gradients.passed([p for model in self._wrapped for p in model.module.parameters()][:_MOST])
+
+    def _looks_next(self) -> bool:
+        """Whether some optimizer's next step is one that is looked at; before the first step nothing is known."""
+        return not self._steps or any(is_due(steps + 1) for _, _, steps in self._steps.values())
+
+    def _stepped(self) -> Iterator[torch.Tensor]:
+        """The parameters of all optimizers."""
+        for optimizer in self.host.known.live_optimizers():
+            yield from _parameters(optimizer)
 
     def _joins(self, *_: Any, **__: Any) -> None:
         self.settle(0, "training")
@@ -125,7 +158,7 @@ class ReplicaWatcher(Watcher):
         _, _, steps = self._known(optimizer)
         # Before the step: gradients must be equal by then, since the reducer has averaged them.
         if is_due(steps + 1):
-            with self.host.looking("replicas of parameters"), torch.no_grad():
+            with self.host.looking(_WHAT), torch.no_grad():
                 self._before[id(optimizer)] = list(self._seen(optimizer, steps == 0))
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
@@ -136,13 +169,16 @@ class ReplicaWatcher(Watcher):
         before = self._before.pop(id(optimizer), None)
         if before is None:
             return
-        with self.host.looking("replicas of parameters"), torch.no_grad():
+        with self.host.looking(_WHAT), torch.no_grad():
             # Parameters may have been added since.
             for one, value in zip(before, digests(list(_parameters(optimizer))), strict=False):
                 one.after = value
             rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
-            place = frames.user_place(1)
-            self.host.write(Replicas(optimizer=number, step=steps, parameters=before, rates=rates[:8], place=place))
+            place, clipped = frames.user_place(1), self._gradients.place
+            self._gradients.forget()
+            self.host.write(
+                Replicas(optimizer=number, step=steps, parameters=before, rates=rates[:8], place=place, clipped=clipped)
+            )
 
     def _known(self, optimizer: Optimizer) -> tuple[weakref.ref[Optimizer], int, int]:
         known = self._steps.get(id(optimizer))
@@ -153,11 +189,11 @@ class ReplicaWatcher(Watcher):
 
     def _seen(self, optimizer: Optimizer, first: bool) -> Iterator[Replica]:
         parameters = list(_parameters(optimizer))
-        names, wrapped = self._names()
+        names, wrapped, late = self._names()
         gradients = [gradient_of(p) for p in parameters]
         before = digests(parameters) if first else [None] * len(parameters)
         # Biases that start at zero are equal whatever the seed was: they prove nothing.
-        alike = _constant(parameters) if first else [False] * len(parameters)
+        alike = are_constant(parameters) if first else [False] * len(parameters)
         slopes = digests([g if g is not None else torch.empty(0) for g in gradients])
         for number, (one, value, slope, constant) in enumerate(zip(parameters, before, slopes, alike, strict=True)):
             yield Replica(
@@ -165,68 +201,33 @@ class ReplicaWatcher(Watcher):
                 shape=tuple(one.shape),
                 before=value,
                 gradient=slope if gradients[number] is not None else None,
+                passed=self._gradients.after_pass.get(id(one)),
+                unclipped=self._gradients.before_clipping.get(id(one)),
                 wrapped=id(one) in wrapped,
-                sharded=_is_sharded(one),
+                late=id(one) in late,
+                sharded=is_sharded(one),
                 constant=constant,
             )
 
-    def _names(self) -> tuple[dict[int, str], set[int]]:
-        """Parameters' names, and which of them DistributedDataParallel keeps equal."""
+    def _names(self) -> tuple[dict[int, str], set[int], set[int]]:
+        """Parameters' names, which of them DistributedDataParallel keeps equal, and which came too late for it."""
         names: dict[int, str] = {}
         wrapped: set[int] = set()
+        late: set[int] = set()
         modules = [m for root in self.host.known.live_roots() for m in root.modules()]
         for model in {*self._wrapped, *(m for m in modules if isinstance(m, DistributedDataParallel))}:
             for name, one in model.module.named_parameters():
                 names[id(one)] = name
                 known = self._wrapped.get(model)
                 # Parameters that were added after the wrapping are not reduced.
-                if name not in model.parameters_to_ignore and (known is None or id(one) in known):
-                    wrapped.add(id(one))
+                if name not in model.parameters_to_ignore:
+                    (wrapped if known is None or id(one) in known else late).add(id(one))
         for root in self.host.known.live_roots():
             for name, one in root.named_parameters():
                 names.setdefault(id(one), name)
-        return names, wrapped
+        return names, wrapped, late
 
 
 def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:
     every = (p for group in optimizer.param_groups for p in group["params"] if p.requires_grad)
     return itertools.islice(every, _MOST)
-
-
-def _is_sharded(parameter: torch.Tensor) -> bool:
-    # By name: importing these classes would import torch.distributed's parts.
-    return any(kind.__name__ in ("DTensor", "ShardedTensor", "FlatParameter") for kind in type(parameter).__mro__)
-
-
-def digests(tensors: list[torch.Tensor]) -> list[int | None]:
-    """Of several at once: one copy from each device. None for those that cannot be read."""
-    return _of_each(tensors, digest)
-
-
-def _constant(tensors: list[torch.Tensor]) -> list[bool]:
-    """Whether each has but one value, as biases of nothing have: by its first and its last element."""
-    return list(map(bool, _of_each(tensors, lambda one: one.reshape(-1)[0] == one.reshape(-1)[-1])))
-
-
-def _of_each(tensors: list[torch.Tensor], figure: Callable[[torch.Tensor], torch.Tensor]) -> list[int | None]:
-    found: list[int | None] = [None] * len(tensors)
-    by_device: dict[torch.device, list[tuple[int, torch.Tensor]]] = {}
-    for number, one in enumerate(tensors):
-        if not _is_sharded(one) and one.layout is torch.strided and one.numel():
-            by_device.setdefault(one.device, []).append((number, figure(one)))
-    # One wait for each device, for all its parameters.
-    for pairs in by_device.values():
-        for (number, _), value in zip(pairs, torch.stack([d for _, d in pairs]).tolist(), strict=True):
-            found[number] = value
-    return found
-
-
-def digest(tensor: torch.Tensor) -> torch.Tensor:
-    """A sum over the bits of evenly spaced elements, each with a weight of its own, modulo 2**64."""
-    flat = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
-    # The same positions on every rank.
-    flat = flat.reshape(-1)[:: max(1, flat.numel() // _ELEMENTS)].contiguous()
-    bits = flat.view(torch.uint8) if flat.dtype is torch.bool else flat.view(_INTEGERS[flat.element_size()])
-    # Odd weights: two elements that are exchanged give another sum, and no bit is lost modulo 2**64.
-    weights = torch.arange(1, 2 * bits.numel(), 2, device=bits.device)
-    return (bits.long() * weights).sum()

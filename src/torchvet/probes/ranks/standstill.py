@@ -20,11 +20,13 @@ from typing import Any
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base.kit import Host, StepKind, Unchecked, Watcher, frames, outward
+from torchvet.probes.ranks.called import CallCounts
 from torchvet.probes.ranks.membership import has_joined, is_launched
 from torchvet.recording.faults import WRAPPERS, called, communicates
 from torchvet.recording.last_seen import LastSeenFile
 from torchvet.recording.records.ranks import Standstill
 
+_TRAINS = ("training", "backward", "manual")
 _LOOK = 1.0
 """Seconds between two looks."""
 _ALIVE = 2.0
@@ -48,6 +50,7 @@ class StandstillProbe(Watcher):
         self._next = _FIRST
         self._failure = ""
         self._last: LastSeenFile | None = None
+        self._calls = CallCounts()
         self.ignored = frozenset({"backward_starts", "backward_ended", "optimizer_starts", "boundary"})
 
     def install(self) -> None:
@@ -76,6 +79,9 @@ class StandstillProbe(Watcher):
         """A step ended."""
         if self._last is not None:
             self._last.moment(tick, 0)
+            # An evaluation's belong to the step after it.
+            if kind in _TRAINS and threading.get_ident() == self._main:
+                self._calls.step(self.host.clock.main_steps)
 
     def _moment(self, phase: int) -> None:
         if self._last is not None:
@@ -84,6 +90,7 @@ class StandstillProbe(Watcher):
     def finish(self, how: str, error: BaseException | None) -> None:
         """See `Watcher`."""
         self._stop()
+        self._write_calls()
 
     def unchecked(self) -> Iterator[Unchecked]:
         """See `Watcher`."""
@@ -141,7 +148,14 @@ class StandstillProbe(Watcher):
         elif frame is not None and now - self._since >= self._next:
             # Written rarely, since a standstill may last for hours.
             self._next *= 2
+            # A rank that waits for good is ended by a signal, and says no more.
+            self._write_calls()
             self.host.write(standstill(frame, self.host.tick, now - self._since))
+
+    def _write_calls(self) -> None:
+        calls = self._calls.record()
+        if calls is not None:
+            self.host.write(calls)
 
 
 def standstill(frame: FrameType, tick: int, seconds: float) -> Standstill:

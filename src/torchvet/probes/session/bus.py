@@ -22,6 +22,7 @@ PROBES: tuple[str, ...] = (
     "ranks.membership.Membership",
     "ranks.standstill.StandstillProbe",
     "ranks.replicas.ReplicaWatcher",
+    "ranks.buckets.BucketWatcher",
     "ranks.own_acts.OwnActs",
     "ranks.ddp.DistributedModules",
     "ranks.samplers.Samplers",

@@ -172,6 +172,8 @@ def _follow(config: dict[str, Any], options: Options, writer: RecordingWriter) -
     ):
         chosen = {name: value for name in options.__struct_fields__ if (value := getattr(options, name)) is not None}
         following.lead(chosen, config["directory"], config["rank"], _Unfollowed(writer), _Ended(writer))
+    else:
+        following.notice(_Unfollowed(writer))
 
 
 class _Ended:

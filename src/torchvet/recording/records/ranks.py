@@ -41,6 +41,22 @@ class Standstill(Record):
     waits: bool = False
 
 
+class CalledIn(msgspec.Struct):
+    """So many collectives in each step up to the `last` one."""
+
+    last: int
+    calls: int
+
+
+class Called(Record):
+    """How many collectives of the group of all ranks this rank has called: `total` by the end of step number `step`,
+    and so many in each step after it."""
+
+    step: int
+    total: int
+    stretches: list[CalledIn]
+
+
 Phase = Literal["before its backward pass", "in a backward pass", "after a backward pass", "in the optimizer's step"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
@@ -80,28 +96,36 @@ class Absent(Record):
 
 class Replica(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One parameter that other ranks may have as well, by digests of its bits: after a step; `before` it (the first
-    only), and its gradient's. None is unknown. DistributedDataParallel keeps a `wrapped` one equal on all ranks; of a
-    `sharded` one each rank has another part. A `constant` one had but one value before the first step."""
+    only), and its gradient's; `passed` is the gradient's when the last backward pass had ended (of modules in
+    DistributedDataParallel), `unclipped` before it was clipped. None is unknown.
+
+    DistributedDataParallel keeps a `wrapped` one equal on all ranks. A `late` one took the place of such a one, or was
+    added, after the wrapping. Of a `sharded` one each rank has another part. A `constant` one had but one value before
+    the first step."""
 
     name: str
     shape: tuple[int, ...]
     before: int | None = None
     gradient: int | None = None
+    passed: int | None = None
+    unclipped: int | None = None
     after: int | None = None
     wrapped: bool = False
+    late: bool = False
     sharded: bool = False
     constant: bool = False
 
 
 class Replicas(Record):
-    """The parameters of the `optimizer`-th optimizer around its step number `step`, with its learning rates and the
-    line of the step."""
+    """The parameters of the `optimizer`-th optimizer around its step number `step`, with its learning rates, the line
+    of the step, and the one that `clipped` gradients before it."""
 
     optimizer: int
     step: int
     parameters: list[Replica]
     rates: list[float] = []
     place: Place | None = None
+    clipped: Place | None = None
 
 
 ActKind = Literal["seed", "loaded", "schedule", "added", "around", "unsynchronized", "converted", "exchanged"]

@@ -25,6 +25,12 @@ def first_call(recording: Recording, name: str) -> Location | None:
     return next((file.place(event.node, event) for file, event in calls_of(recording, name)), None)
 
 
+def call_with(recording: Recording, name: str, keyword: str) -> Location | None:
+    """Where the program gives a function of this name such an argument first."""
+    found = (pair for pair in calls_of(recording, name) if any(k.arg == keyword for k in pair[1].call.keywords))
+    return next((file.place(event.node, event) for file, event in found), None)
+
+
 def use_of(recording: Recording, parameter: str) -> Location | None:
     """Where the module that owns a parameter, by the parameter's path, is called as `self.name(...)`: within a branch
     if there is such a line, as what goes unused in some pass is called in others."""

@@ -19,6 +19,8 @@ class Look(NamedTuple):
     """By parameter: what each rank says of it."""
     parts: int = 0
     """Parameters besides, of which each rank began with values of its own."""
+    numbers: tuple[int, ...] = ()
+    """The ranks' numbers."""
 
     def apart(self) -> list[list[records.ranks.Replica]]:
         """The parameters that are not the same everywhere."""
@@ -34,7 +36,9 @@ def looks_of(ranks: list[RankRecording], number: int) -> list[Look]:
     rank lacks, or that are a part of the model of each rank's own, left out."""
     by_rank = [{r.step: r for r in one.all(records.ranks.Replicas) if r.optimizer == number} for one in ranks]
     steps = sorted(set.intersection(*map(set, by_rank)))
-    return _without_parts([look for step in steps if (look := _look(step, [known[step] for known in by_rank])).rows])
+    looks = [_look(step, [known[step] for known in by_rank]) for step in steps]
+    numbers = tuple(one.rank for one in ranks)
+    return _without_parts([look._replace(numbers=numbers) for look in looks if look.rows])
 
 
 def _look(step: int, of_ranks: list[records.ranks.Replicas]) -> Look:
@@ -104,3 +108,22 @@ def same_gradients(rows: list[list[records.ranks.Replica]]) -> bool:
     """Whether ranks have the same gradients: somebody has made them so."""
     known = [[one.gradient for one in row] for row in rows if all(one.gradient is not None for one in row)]
     return bool(known) and not any(map(_differ, known))
+
+
+def clipping_parts(rows: list[list[records.ranks.Replica]]) -> bool:
+    """Whether gradients were the same on all ranks before they were clipped, and are not as the step begins. A rank
+    that did not clip them has them as they were."""
+    known = [row for row in rows if any(one.unclipped is not None for one in row)]
+    before = [[one.gradient if one.unclipped is None else one.unclipped for one in row] for row in known]
+    return bool(known) and _were_alike(known, before)
+
+
+def parted_after_pass(rows: list[list[records.ranks.Replica]]) -> bool | None:
+    """Whether gradients that differ as the step begins were the same on all ranks when the backward pass had ended;
+    None where that is not known."""
+    known = [row for row in rows if all(one.passed is not None for one in row)]
+    return _were_alike(known, [[one.passed for one in row] for row in known]) if known else None
+
+
+def _were_alike(rows: list[list[records.ranks.Replica]], earlier: list[list[int | None]]) -> bool:
+    return not any(map(_differ, earlier)) and any(_differ([one.gradient for one in row]) for row in rows)

@@ -6,11 +6,20 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from torchvet.analysis.ranks import is_lost
+from torchvet.rules.distributed._called import Parted, parted
 from torchvet.rules.kit import Finding, Findings, Place, RankRecording, Recording, Related, Rule, count, ms, records
 
 _ABORTED, _TERMINATED = 6, 15
 """Signals: a failed assertion of a library's, and what a launcher ends ranks by."""
 _PASSES = ("forward", "backward")
+_BRANCH = (
+    "a collective returns once every rank has called it, in the same order; here a branch or a different number of "
+    "turns of a loop leads ranks to different calls"
+)
+_CALL_ALIKE = (
+    "call the same collectives in the same order on every rank: move this call out of the branch that only some ranks "
+    "take"
+)
 
 
 class _Waits(NamedTuple):
@@ -41,29 +50,36 @@ class CollectivesOutOfOrder(Rule):
         if any(_broke(one) for one in ranks):
             return  # the others wait for that one, and its own error says why
         waiting = [found for one in ranks if (found := _waiting(one)) is not None]
-        if not waiting:
-            return
+        if waiting:
+            yield from self._of(ranks, waiting)
+
+    def _of(self, ranks: list[RankRecording], waiting: list[_Waits]) -> Findings:
         gone = [one for one in ranks if _has_finished(one)]
         held_up = [found for one in ranks if (found := _held_up(one)) is not None]
-        places = {(w.place.path, w.place.line) for w in waiting}
+        apart = parted(ranks)
+        several = len({(w.place.path, w.place.line) for w in waiting}) > 1
         if gone:
-            yield self._left_alone(waiting, gone)
+            yield self._left_alone(waiting, gone, apart)
         elif held_up:
             yield self._held_up(waiting, held_up[0])
-        elif len(places) > 1:
-            yield self._in_different_ones(waiting)
+        elif several or (apart is not None and len(waiting) == len(ranks)):
+            yield self._in_different_ones(waiting, apart)
 
-    def _left_alone(self, waiting: list[_Waits], gone: list[RankRecording]) -> Finding:
+    def _left_alone(self, waiting: list[_Waits], gone: list[RankRecording], apart: Parted | None) -> Finding:
         one, other = waiting[0], gone[0]
+        cause = "a collective returns once every rank has called it; a rank that has fewer batches, or leaves its "
+        cause += "loop earlier, calls fewer of them"
+        advice = "give every rank as many batches (DistributedSampler with drop_last=True, or stop all at the "
+        advice += "shortest), or wrap the loop in `with model.join():`"
+        if apart is not None:
+            cause, advice = _skipped(apart), _CALL_ALIKE
         return self.observed(
             one.rank,
             one.place,
             f"{_names(w.rank for w in waiting)} {_verb(waiting, 'waits', 'wait')} in {one.where} in step "
             f"{one.rank.ticks + 1}, while {_names(gone)} ended after {count(other.ticks, 'step')}",
-            cause="a collective returns once every rank has called it; a rank that has fewer batches, or leaves its "
-            "loop earlier, calls fewer of them",
-            advice="give every rank as many batches (DistributedSampler with drop_last=True, or stop all at the "
-            "shortest), or wrap the loop in `with model.join():`",
+            cause=cause,
+            advice=advice,
         )
 
     def _held_up(self, waiting: list[_Waits], late: _Waits) -> Finding:
@@ -81,23 +97,36 @@ class CollectivesOutOfOrder(Rule):
             related=[_beside(w) for w in waiting],
         )
 
-    def _in_different_ones(self, waiting: list[_Waits]) -> Finding:
+    def _in_different_ones(self, waiting: list[_Waits], apart: Parted | None) -> Finding:
         groups: dict[tuple[str, int], list[_Waits]] = {}
         for one in waiting:
             groups.setdefault((one.place.path, one.place.line), []).append(one)
         # The fewest first: a call that one rank alone makes is the one to look at. The model's passes belong to all.
         ordered = sorted(groups.values(), key=lambda g: (len(g), g[0].call.endswith(_PASSES), g[0].rank.rank))
         parts = [f"{_names(w.rank for w in group)} in {group[0].where}" for group in ordered]
+        message = f"ranks wait in different collectives: {', '.join(parts)}"
+        if len(groups) == 1:
+            message = f"all ranks wait in {ordered[0][0].where}, and not for the same collective"
         return self.observed(
             ordered[0][0].rank,
             ordered[0][0].place,
-            f"ranks wait in different collectives: {', '.join(parts)}",
-            cause="a collective returns once every rank has called it, in the same order; here a branch or a different "
-            "number of turns of a loop leads ranks to different calls",
-            advice="call the same collectives in the same order on every rank: move this call out of the branch that "
-            "only some ranks take",
+            message,
+            cause=_BRANCH if apart is None else _skipped(apart),
+            advice=_CALL_ALIKE,
             related=[_beside(w) for group in ordered[1:] for w in group],
         )
+
+
+def _skipped(apart: Parted) -> str:
+    """What ranks called in the step in which they parted."""
+    by_calls: dict[int, list[int]] = {}
+    for rank, calls in apart.calls.items():
+        by_calls.setdefault(calls, []).append(rank)
+    parts = [f"{_numbered(ranks)} called {count(calls, 'collective')}" for calls, ranks in sorted(by_calls.items())]
+    return (
+        f"the ranks parted in step {apart.step}, where {' and '.join(parts)}: from there on a call of one is "
+        "answered by another call of the others, with other values"
+    )
 
 
 def _waiting(one: RankRecording) -> _Waits | None:
@@ -146,7 +175,11 @@ def _broke(one: RankRecording) -> bool:
 
 
 def _names(ranks: Iterable[RankRecording]) -> str:
-    numbers = sorted(one.rank for one in ranks)
+    return _numbered([one.rank for one in ranks])
+
+
+def _numbered(ranks: Iterable[int]) -> str:
+    numbers = sorted(ranks)
     return f"rank{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
