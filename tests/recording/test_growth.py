@@ -473,17 +473,30 @@ def test_batches_that_get_longer_are_no_growth() -> None:
     ("line", "alive", "more", "growing"),
     [
         ("rnn(torch.randn(n))", 0, {}, 0),
-        ("rnn(x)", 0, {}, 1),
+        ("rnn(x)", 0, {}, 0),
+        ("rnn(x)", None, {}, 1),
+        ("rnn(torch.randn(n))", None, {}, 0),
+        ("rnn(x)", 200, {}, 1),
         ("rnn(torch.randn(n))", 200, {}, 1),
         ("rnn(torch.randn(n))", 0, {"carried": True}, 1),
     ],
-    ids=["sequences that get longer", "made of itself", "storages live on", "carried"],
+    ids=[
+        "sequences that get longer",
+        "made of itself, until it begins anew",
+        "made of itself",
+        "not sampled",
+        "made of itself, storages live on",
+        "storages live on",
+        "carried",
+    ],
 )
-def test_graphs_of_longer_sequences_are_no_growth(line: str, alive: int, more: dict[str, Any], growing: int) -> None:
-    """One tensor with a longer graph at each census, which is made anew in every step and leaves nothing behind."""
+def test_graphs_of_longer_sequences_are_no_growth(
+    line: str, alive: int | None, more: dict[str, Any], growing: int
+) -> None:
+    """One tensor with a longer graph at each census, which is made anew in every step or leaves nothing behind."""
     text = f"x = torch.zeros(0)\nfor n in sizes:\n    x, _ = {line}\n"
     looks = [census(t, holding("x", direct=1000, graph=100 * t, nodes=10 * t, tensors=1, **more)) for t in TICKS]
-    lived = [survivors(n, 10 * n + 4, alive) for n in (1, 2, 3)]
+    lived = [survivors(n, 10 * n + 4, alive) for n in (1, 2, 3)] if alive is not None else []
     kept = [Source(path=FILE, text=text)]
     assert len(growth_of(rank(program(), kept, steps(50), lived, looks, outcome(50))).growths) == growing
 

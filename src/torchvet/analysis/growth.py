@@ -195,7 +195,15 @@ def _is_renewed(rank: RankRecording, points: Points, survived: float) -> bool:
         return _passes_through(rank, holding) or rank.index.is_renewed(*holding.where)
     # Longer sequences have longer graphs. One that is carried on leaves storages of steps that are over.
     longer = holding.tensors <= run[0][1].tensors and not survived and not any(held.carried for _, held in run)
-    return longer and rank.index.is_renewed(*holding.where)
+    return longer and (rank.index.is_renewed(*holding.where) or _leaves_nothing(rank, run))
+
+
+def _leaves_nothing(rank: RankRecording, run: Points) -> bool:
+    """Whether all storages of steps that were sampled meanwhile are gone, although a graph saves more and more: it is
+    carried for a while, as over an episode, and begins anew."""
+    latest = {s.window: s for s in rank.since_restart(Survivors) if s.tick > run[0][0]}
+    saves = size_of(run[-1][1]) > size_of(run[0][1])
+    return saves and len(latest) >= 2 and not any(s.bytes for s in latest.values())
 
 
 def _passes_through(rank: RankRecording, holding: Holding) -> bool:
