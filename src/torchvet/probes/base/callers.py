@@ -41,6 +41,22 @@ def user_lines(frame: FrameType | None, most: int) -> list[Place]:
     return [frames.place_of(one) for one in itertools.islice(of_program(frame, (frames.USER,)), most)]
 
 
+def lines_of_user(frame: FrameType | None, most: int) -> tuple[tuple[CodeType, int], ...]:
+    """The user's lines from a frame outward, the outermost first; `most` frames are walked."""
+    owners = frames._owner_of_file
+    found: list[tuple[CodeType, int]] = []
+    # A stack that is cut off here has no common beginning with another.
+    for one in itertools.islice(outward(frame), most):
+        code = one.f_code
+        # The table itself is asked first: this runs at many operators.
+        whose = owners.get(code.co_filename)
+        if whose is None:
+            whose = frames.owner(code.co_filename)
+        if whose == frames.USER:
+            found.append((code, one.f_lineno))
+    return tuple(reversed(found))
+
+
 def called_by_user(depth: int = 1) -> Place | None:
     """The user's line that called what is tapped; None if code of torch's called it, whoever called that."""
     for frame in outward(sys._getframe(depth)):

@@ -81,6 +81,16 @@ class Host:
         return 0
 
     @property
+    def disturbed_steps(self) -> int:
+        """Those of them whose time is not the program's."""
+        return self.sampled_steps
+
+    @property
+    def lightly(self) -> bool:
+        """Whether time may count although operators are being heard; `disturbed_steps` says so at the step's end."""
+        return False
+
+    @property
     def tick(self) -> int:
         """Step boundaries passed so far."""
         return self.clock.n

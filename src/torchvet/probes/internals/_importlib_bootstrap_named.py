@@ -49,3 +49,23 @@ def named(owner: Any, original: Any, ours: Callable[..., Any]) -> Callable[..., 
         return ours
     home = sys.modules.get(original.__module__)
     return Named(ours, original) if home is not None and home is not owner else ours
+
+
+class InC:
+    """Stands in place of a function that is written in C: in a class that has one it is no method either."""
+
+    __wrapped__: Callable[..., Any]
+
+    def __init__(self, ours: Callable[..., Any], original: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, original)
+        self._ours = ours
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As the function."""
+        return self._ours(*args, **kwargs)
+
+    def __reduce__(self) -> str:
+        return self.__wrapped__.__name__
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)

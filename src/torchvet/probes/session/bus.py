@@ -91,6 +91,7 @@ PROBES: tuple[str, ...] = (
     "time.sliding_windows.SlidingWindows",
     "time.loaders.worker_starts.WorkerStartsProbe",
     "time.loaders.read_again.ReadAgainProbe",
+    "time.files.written_again.WrittenAgainProbe",
     "time.line_times.LineTimer",
     "time.repeated_passes.RepeatedPassesProbe",
     "time.passes.walked_again.WalkedAgainProbe",
@@ -110,6 +111,7 @@ PROBES: tuple[str, ...] = (
     "time.update_times.UpdateTimer",
     "time.denormal_updates.DenormalUpdates",
     "time.rows_one_by_one.RowsOneByOneTimer",
+    "time.sorts.first_few.SortsForFew",
     "time.wide.operators.WideNumbersProbe",
     # What is found out last, by what the others have seen; its censuses are heard of by the two below it.
     "memory.growth.GrowthProbe",

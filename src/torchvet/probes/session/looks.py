@@ -82,6 +82,16 @@ class Looks(Host):
         """See `Host`."""
         return self._sampling.steps
 
+    @property
+    def disturbed_steps(self) -> int:
+        """See `Host`."""
+        return self._sampling.disturbed
+
+    @property
+    def lightly(self) -> bool:
+        """See `Host`."""
+        return self._sampling.lightly
+
     def phase_seconds(self, phase: str) -> float:
         """See `Host`."""
         return self.log.seconds(phase)

@@ -26,6 +26,8 @@ _PATIENCE = 3
 """Boundaries at which no window could open before names are counted without."""
 _WINDOW_SECONDS = 0.25
 """A window may cost this and its share of the run."""
+_LITTLE = 0.03
+"""The share of a step that noting its operators may take for its time to be the program's. Chosen, not measured."""
 
 
 @dataclass
@@ -55,6 +57,8 @@ class Sampling:
         self.windows = 0
         self.steps = 0
         """Sampled steps so far."""
+        self.disturbed = 0
+        """Those whose time is not the program's: all but long ones with an evaluation."""
         self._known = known
         self._taps = taps
         self._schedule = schedule
@@ -63,7 +67,8 @@ class Sampling:
         self._thread = 0
         self._refused = 0
         self._noted = 0
-        self._partial = False
+        self._partial = self._light = False
+        """Whether a window has ended amid the step that runs, and whether it was an evaluation's."""
 
     @property
     def stack(self) -> list[torch.nn.Module]:
@@ -74,6 +79,12 @@ class Sampling:
     def on(self) -> bool:
         """Whether storages are being noted."""
         return self._open is not None
+
+    @property
+    def lightly(self) -> bool:
+        """Whether the open window is an evaluation's. The first evaluations are all sampled: a program that evaluates
+        three times would have no time of any."""
+        return self._open is not None and self._open.kind == "evaluation"
 
     @property
     def overdue(self) -> bool:
@@ -110,7 +121,7 @@ class Sampling:
         if one is None or threading.get_ident() != self._thread:
             # The rest of the step in which a window ended was sampled in part: it is no plain one.
             if self._partial:
-                self._account(seconds)
+                self._account(seconds, self._light)
             elif one is None:
                 self._costs.plain_step(seconds)
             self._partial = False
@@ -118,12 +129,14 @@ class Sampling:
         self.steps += 1
         window.pass_boundary(one, self.ledger, kind)
         self.ledger.lines.around(sys._getframe(1))
-        self._account(seconds)
+        self._account(seconds, self.lightly)
         return len(one.ticks) >= one.length
 
-    def _account(self, seconds: float) -> None:
+    def _account(self, seconds: float, lightly: bool) -> None:
         before, self._noted = self._noted, self.ledger.operators
-        self._costs.sampled_step(seconds, self._noted - before)
+        operators = self._noted - before
+        self._costs.sampled_step(seconds, operators)
+        self.disturbed += not (lightly and operators * OPERATOR_SECONDS <= _LITTLE * seconds)
 
     def backward_ended(self) -> None:
         """A backward pass ended: what it left in parameters are gradients, however soon they are freed."""
@@ -146,8 +159,8 @@ class Sampling:
             ledger.stopped = True
             return None
         ledger.leave()
+        self._partial, self._light = partial, self.lightly
         self._open = None
-        self._partial = partial
         return self._closed(one, tick, partial)
 
     def end_for_good(self, tick: int) -> Closed | None:

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchvet.probes.base.callers import lines_of_user
 from torchvet.probes.base.elements import is_plain, some_of
-from torchvet.probes.base.kit import ByStorage, Host, Record, bare_name, names
+from torchvet.probes.base.kit import ByStorage, Host, Record, StepKind, bare_name, names
 from torchvet.probes.base.ledger import Line, place_of_line
 from torchvet.probes.internals import private
 from torchvet.probes.time.real_time import TimeWatcher
@@ -21,6 +22,9 @@ from torchvet.recording.records.timing import ComputedAgain
 _LEAST = 30e-6
 """Seconds of an operator below which it is not worth a look: most of that is the call itself."""
 _SHOWN = 20
+_FRAMES = 60
+_NEARLY = 0.8
+"""The share of the time for which one pair of lines speaks. Chosen, not measured."""
 _SAMPLES = 64
 """Elements of a result by which it is recognized."""
 _UNSET = names("empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ set_")
@@ -30,6 +34,8 @@ _GATHERING = names(
     "zeros ones full zeros_like ones_like full_like"
 )
 """What makes a batch, or fills memory: nothing is computed that could be kept."""
+Lines = tuple[Line, ...]
+"""The user's lines that led to an operator, the outermost first."""
 _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
@@ -58,12 +64,25 @@ class _Result:
     backward: bool
     node: int
     """The number of autograd's own node that computed it in a backward pass; else -1."""
+    lines: Lines
 
     def is_autograds(self, known: _Result) -> bool:
         """Whether autograd computes again what is `known` of the same step, and nobody can keep it."""
         # A forward pass is computed again where it is checkpointed, which saves memory. One node may compute twice the
         # same: of `y * y` it multiplies for each operand.
         return self.backward and (not known.backward or self.node == known.node != -1)
+
+
+class _Again(NamedTuple):
+    """A call that computed again: its seconds, whether for a result of the same step and in a backward pass."""
+
+    took: float
+    within: bool
+    backward: bool
+    operator: str
+    module: str
+    parting: tuple[Line, Line] | None
+    """The two lines of one function that led to the call before and to this one."""
 
 
 @dataclass
@@ -95,6 +114,54 @@ class _Function:
     steps: set[int] = field(default_factory=set)
     operators: Counter[str] = field(default_factory=Counter)
     modules: Counter[str] = field(default_factory=Counter)
+    partings: Counter[tuple[Line, Line]] = field(default_factory=Counter)
+
+    def add(self, step: int, call: _Again) -> None:
+        """A call that computed again in this sampled step."""
+        took = call.took
+        self.calls += 1
+        self.seconds += took
+        self.within += took if call.within else 0.0
+        self.backward += took if call.backward else 0.0
+        self.steps.add(step)
+        self.operators[call.operator] += round(took * 1e9)
+        self.modules[call.module] += round(took * 1e9)
+        if call.within and call.parting is not None:
+            self.partings[call.parting] += round(took * 1e9)
+
+    def parting(self) -> tuple[Line, Line] | tuple[None, None]:
+        """The lines that led twice to nearly all results that a step had already, where these are the same two."""
+        pair, most = self.partings.most_common(1)[0] if self.partings else ((None, None), 0)
+        return pair if most >= _NEARLY * 1e9 * self.within else (None, None)
+
+
+class _Heard:
+    """What the sampled step under way has shown. What kind of a step it is its end says."""
+
+    def __init__(self) -> None:
+        self.lines: dict[int, tuple[_Line, float]] = {}
+        """By identity: the seconds of their operators."""
+        self.again: list[tuple[_Function, _Line, _Again]] = []
+        self.led_back: dict[int, tuple[_Function, float]] = {}
+        self.passes = 0.0
+
+    def on(self, line: _Line, took: float) -> None:
+        """An operator ran there."""
+        self.lines[id(line)] = line, took + self.lines.get(id(line), (line, 0.0))[1]
+
+    def back(self, function: _Function, took: float) -> None:
+        """A backward pass went through a result that was there already."""
+        self.led_back[id(function)] = function, took + self.led_back.get(id(function), (function, 0.0))[1]
+
+    def settle(self, step: int) -> None:
+        """It counts."""
+        for line, took in self.lines.values():
+            line.seconds += took
+        for function, line, call in self.again:
+            line.again += call.took
+            function.add(step, call)
+        for function, took in self.led_back.values():
+            function.led_back += took
 
 
 class ComputedAgainProbe(TimeWatcher):
@@ -106,8 +173,13 @@ class ComputedAgainProbe(TimeWatcher):
     version tells; where that does not tell either, a few elements of the result do.
     """
 
+    only_sampled = frozenset(["boundary"])
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
+        self._heard = _Heard()
+        self._counted = 0
+        """Sampled steps that count."""
         self._contents: ByStorage[tuple[int, int]] = ByStorage()
         """By storage: its version and the number of its content then."""
         self._numbers = itertools.count(1)
@@ -129,6 +201,7 @@ class ComputedAgainProbe(TimeWatcher):
 
     def _new_step(self) -> None:
         """The first operator of a sampled step."""
+        self._settle()
         self._tick = self.host.tick
         self._step += 1
         self._contents.sweep()
@@ -136,10 +209,24 @@ class ComputedAgainProbe(TimeWatcher):
         # Results of the last step alone can be computed again. A table that grows would look like a leak besides.
         self._results = {key: one for key, one in self._results.items() if one.step >= self._step - 1}
 
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """A sampled step ended. Those of evaluations compute once what training may compute twice."""
+        if kind == "evaluation" and self.host.clock.level != kind:
+            self._heard = _Heard()
+        self._settle()
+
+    def _settle(self) -> None:
+        heard, self._heard = self._heard, _Heard()
+        if heard.lines:
+            self._counted += 1
+            self._passes += heard.passes
+            heard.settle(self._step)
+
     def restarted(self) -> None:
         """Steps are counted anew."""
         self._functions.clear()
-        self._step, self._passes = 0, 0.0
+        self._heard = _Heard()
+        self._step, self._counted, self._passes = 0, 0, 0.0
         self._results.clear()
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
@@ -155,8 +242,8 @@ class ComputedAgainProbe(TimeWatcher):
         if at is None:
             return
         function, line = self._line(at, inner if user is not None else None)
-        if self._step > function.first:
-            line.seconds += took
+        # The first steps are counted, too: what ran in them may have been computed before.
+        self._heard.on(line, took if self._step > function.first else 0.0)
         facts = self._facts.get(func)
         if facts is None:
             facts = self._facts[func] = _facts(func)
@@ -180,11 +267,11 @@ class ComputedAgainProbe(TimeWatcher):
 
     def _pass_operator(self, took: float) -> None:
         """An operator of a backward pass: does it lead back through a result that was there already?"""
-        self._passes += took
+        self._heard.passes += took
         node = private.current_node() if self._nodes else None
         function = self._nodes.get(node._sequence_nr()) if node is not None else None
         if function is not None:
-            function.led_back += took
+            self._heard.back(function, took)
 
     def _number(self, func: Any, facts: _Facts, args: Any, kwargs: Any) -> int | None:
         """One number of an operator and all that it is given; None where that is not known."""
@@ -246,7 +333,8 @@ class ComputedAgainProbe(TimeWatcher):
             digest = _digest(made)
         backward = private.graph_task() != -1
         node = _node() if backward else -1
-        known, result = self._results.get(number), _Result(self._step, digest, backward, node)
+        lines = lines_of_user(sys._getframe(3), _FRAMES)
+        known, result = self._results.get(number), _Result(self._step, digest, backward, node, lines)
         if known is None or digest is None or known.digest != digest or known.step < self._step - 1:
             self._results[number] = result
             return False
@@ -256,23 +344,20 @@ class ComputedAgainProbe(TimeWatcher):
         self._results[number] = result
         if self._step == function.first:
             return False
-        took = self.host.ledger.took
-        line.again += took
-        function.calls += 1
-        function.seconds += took
-        function.within += took if within else 0.0
-        function.backward += took if backward else 0.0
-        function.steps.add(self._step)
-        function.operators[bare_name(func)] += round(took * 1e9)
-        function.modules[self.host.ledger.module() or ""] += round(took * 1e9)
+        name, module = bare_name(func), self.host.ledger.module() or ""
+        parting = _parting(known.lines, lines) if within else None
+        call = _Again(self.host.ledger.took, within, backward, name, module, parting)
+        self._heard.again.append((function, line, call))
         return within and not backward
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Functions that computed again, those that took most first."""
+        self._settle()
         found = sorted((one for one in self._functions.values() if one.calls), key=lambda one: -one.seconds)
         for function in found[:_SHOWN]:
             lines = sorted((one for one in function.lines.values() if one.again), key=lambda one: -one.again)
             place = place_of_line(lines[0].at)
+            first, again = map(place_of_line, function.parting())
             if place is not None:
                 yield ComputedAgain(
                     id=function.id,
@@ -287,9 +372,21 @@ class ComputedAgainProbe(TimeWatcher):
                     passes=self._passes,
                     calls=function.calls,
                     steps=len(function.steps),
-                    sampled=self._step,
+                    sampled=self._counted,
                     lines=[(one.at[1], one.again / one.seconds) for one in lines],
+                    first_at=first,
+                    again_at=again,
                 )
+
+
+def _parting(first: Lines, again: Lines) -> tuple[Line, Line] | None:
+    """Where two stacks part; None where they do so in different functions, or not at all: a loop comes the same way."""
+    for one, other in zip(first, again, strict=False):
+        if one[0] is not other[0]:
+            return None
+        if one[1] != other[1]:
+            return one, other
+    return None
 
 
 def _node() -> int:

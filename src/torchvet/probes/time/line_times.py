@@ -59,10 +59,10 @@ class LineTimer(TimeWatcher):
         thread = self._thread
         # Operators that are noted, and objects that are traced, take longer than they do.
         # `watching`, and not `active`, which is false while the thread looks.
-        counts = host.watching and not (host.sampling or under_way.is_set())
+        counts = host.watching and not under_way.is_set() and (not host.sampling or host.lightly)
         own, collecting = host.costs.busy(thread), host.ledger.collecting
         loading, backward = host.phase_seconds("data"), host.phase_seconds("backward")
-        return Now(thread, host.clock.main_steps, host.sampled_steps, counts, own, collecting, loading, backward)
+        return Now(thread, host.clock.main_steps, host.disturbed_steps, counts, own, collecting, loading, backward)
 
     def totals(self, tick: int) -> Iterable[Record]:
         """The lines so far."""

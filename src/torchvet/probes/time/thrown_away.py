@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from torchvet.probes.base.callers import lines_of_user
 from torchvet.probes.base.gradients import gradient_of, is_alone
 from torchvet.probes.base.kit import (
     EVERY_STEP,
@@ -23,7 +24,6 @@ from torchvet.probes.base.kit import (
     frames,
     graphs,
     names,
-    outward,
 )
 from torchvet.probes.base.ledger import Line, place_of_line, storage_key
 from torchvet.probes.internals import private
@@ -159,7 +159,7 @@ class ThrownAwayProbe(TimeWatcher):
         # A node is numbered before its operator runs. The first operator that is heard then is its own.
         number = private.sequence_nr() - 1
         if number not in self._made and len(self._made) < _MOST_LINES:
-            self._made[number] = _lines_from(sys._getframe(2))
+            self._made[number] = lines_of_user(sys._getframe(2), _MOST_FRAMES)
         if self._waiting and bare_name(func) not in _CLEARING:
             self._look_for_reads(args)
 
@@ -202,7 +202,11 @@ class ThrownAwayProbe(TimeWatcher):
         began = time.thread_time()
         parts = parts_of(graphs.roots_of(tensors), self.host.known.live_optimizers())
         self._allowance.spend(began)
-        return None if parts is None else _Pass(place, self.host.tick, parts, _lines_from(sys._getframe(2)))
+        return (
+            None
+            if parts is None
+            else _Pass(place, self.host.tick, parts, lines_of_user(sys._getframe(2), _MOST_FRAMES))
+        )
 
     def backward_failed(self) -> None:
         """See `Watcher`."""
@@ -326,25 +330,6 @@ class ThrownAwayProbe(TimeWatcher):
                     thrown=site.thrown,
                     steps=len(site.steps),
                 )
-
-
-def _lines_from(frame: Any) -> Lines:
-    """The user's lines from a frame outward, the outermost first."""
-    return tuple(_outward(frame))[::-1]
-
-
-def _outward(frame: Any) -> Iterator[Line]:
-    owners = frames._owner_of_file
-    for count, one in enumerate(outward(frame)):
-        code = one.f_code
-        whose = owners.get(code.co_filename)
-        if whose is None:
-            whose = frames.owner(code.co_filename)
-        if whose == frames.USER:
-            yield code, one.f_lineno
-        # A stack that is cut off here has no common beginning with another.
-        if count > _MOST_FRAMES:
-            return
 
 
 def _is_zero(gradient: torch.Tensor) -> bool:

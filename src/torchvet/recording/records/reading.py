@@ -1,4 +1,4 @@
-"""Records about what a program reads from files while it trains."""
+"""Records about what a program reads from files while it trains, and what it writes to them."""
 
 from __future__ import annotations
 
@@ -32,3 +32,23 @@ class ReadAgain(Record):
     workers: int = 0
     watched: float = 0.0
     in_loader: bool = True
+
+
+class WrittenAgain(Record):
+    """A call on the line `place`, reached from `callers` (innermost first), that opens files to write them anew:
+    `files` of them `writes` times. Of the versions `grew` were larger than the one before, and `read` were read by the
+    program.
+
+    All versions have `bytes` bytes, the last ones of each file `last_bytes`. One of the files is called `name`.
+    """
+
+    id: int
+    place: Place
+    callers: list[Place]
+    name: str
+    files: int = 0
+    writes: int = 0
+    grew: int = 0
+    read: int = 0
+    bytes: int = 0
+    last_bytes: int = 0

@@ -234,7 +234,8 @@ class ComputedAgain(Record):
     backward passes. `place` is the line, `operator` and `module` are those that took most of it. `inner` is the line in
     a library, where one of the user's calls it. `lines` are its lines, each with the share of the time of its operators
     that computed again. Of the `passes` seconds that all operators of backward passes took, `led_back` went through
-    results that the same step had.
+    results that the same step had. `first_at` and `again_at` are the two lines of one function that led to nearly all
+    of the results that a step had twice.
     """
 
     id: int
@@ -251,6 +252,8 @@ class ComputedAgain(Record):
     lines: list[tuple[int, float]] = []
     led_back: float = 0.0
     passes: float = 0.0
+    first_at: Place | None = None
+    again_at: Place | None = None
 
 
 class SlidingWindow(Record):
@@ -468,3 +471,26 @@ class ThrownAway(Record):
     judged: int
     thrown: int
     steps: int
+
+
+class SortedForFew(Record):
+    """The line `place` sorts `rows` rows of `size` elements, and only the first `few` of the order are used, or the
+    `last` ones: so in each of `calls` calls in `sampled` sampled steps.
+
+    The sorts took `seconds` of the `every` seconds of the line's operators. One call took `whole` seconds, and `topk`
+    of as many `topk` seconds, measured after the run on made tensors of the same shape.
+    """
+
+    place: Place
+    rows: int
+    size: int
+    few: int
+    last: bool
+    descending: bool
+    dtype: str
+    calls: int
+    sampled: int
+    seconds: float
+    every: float
+    whole: float
+    topk: float

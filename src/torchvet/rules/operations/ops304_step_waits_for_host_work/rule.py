@@ -9,6 +9,7 @@ from torchvet.formatting import percent
 from torchvet.rules.kit import About, Edits, Finding, Iterator, RankRecording, Severity, SourceFile, about
 from torchvet.rules.operations._model_calls import prefixes_of, row_loops_of
 from torchvet.rules.operations._read_again import read_again
+from torchvet.rules.operations._written_again import Rewritten, written_again
 from torchvet.rules.operations.fixes.asking import asked_first
 from torchvet.rules.operations.fixes.sinking import where_it_is_read
 from torchvet.rules.shared.line_costs import A_STEP, SHARE, Cost, LineCostRule, joined_parts, works_of
@@ -64,6 +65,9 @@ fifty steps at the least: an evaluation after an epoch is rarer. One in each ste
 _UNWRITTEN = 0.1
 """The share of a step from which on a message that nobody sees is a warning: nothing is lost without it.
 Chosen, not measured."""
+_WRITTEN_AGAIN, _REPLACED = "written again", 0.15
+"""The share of a step from which on versions of files that are replaced unread are a warning: little is lost without
+them. Chosen, not measured."""
 _EVALUATION = 0.01
 """Seconds of a step below which an evaluation is no warning."""
 
@@ -78,12 +82,18 @@ class StepWaitsForHostWork(LineCostRule):
         """Work whose result one branch alone reads, done there."""
         if about(finding).variant == UNWRITTEN:
             return asked_first(file, finding)
+        # Where a file's writing belongs depends on who reads it.
+        if about(finding).variant == _WRITTEN_AGAIN:
+            return ()
         return where_it_is_read(file, finding)
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Statements of the training loop, and below it, that take a part of the step and are none of the model's."""
         trains = any(part.phase in ("backward", "optimizer") for part in timing.times.lines)
         told = joined_parts([one.parts for of in (prefixes_of, row_loops_of) for one in of(rank, timing)])
+        for written in written_again(rank, timing):
+            told += written.parts
+            yield self._writes(rank, written)
         for work, cost in works_of(rank, timing, told):
             # A program that trains nothing is there for what looks like an evaluation.
             wanted = work.kind == "evaluation" and not trains
@@ -91,6 +101,21 @@ class StepWaitsForHostWork(LineCostRule):
             known = work.kind != "evaluation" and cost.counts and read_again(rank, timing, work) is not None
             if work.kind in _WORDS and cost.counts and not wanted and not known:
                 yield self._waits(rank, work, cost)
+
+    def _writes(self, rank: RankRecording, written: Rewritten) -> Finding:
+        cost = written.cost
+        return self.takes(
+            rank,
+            written.place,
+            f"{written.what}: {cost.of_step()}, at `{written.text}`",
+            cost,
+            cause=written.evidence,
+            advice="write once, after the loop that gathers what is written, or at an interval; or append what is new "
+            "(`open(path, 'a')`, a line or a file for each part)",
+            severity=cost.severity(_REPLACED),
+            related=[self.beside("caller", f"`{one.function}` calls it", one) for one in written.callers],
+            about=About(variant=_WRITTEN_AGAIN),
+        )
 
     def _waits(self, rank: RankRecording, work: Work, cost: Cost) -> Finding:
         what, advice = _WORDS[work.kind]

@@ -9,7 +9,7 @@ from torchvet.recording.records.timing import ComputedAgain as Computed
 from torchvet.recording.records.timing import RowsSeenAgain
 from torchvet.rules.kit import Edits, Finding, Iterator, RankRecording, Related, SourceFile
 from torchvet.rules.operations.fixes.full_updates import updated_once
-from torchvet.rules.shared.line_costs import Cost, LineCostRule
+from torchvet.rules.shared.line_costs import Cost, LineCostRule, joined_parts
 
 if TYPE_CHECKING:
     from torchvet.analysis.line_times import Timing
@@ -23,6 +23,11 @@ _ONE_OF_TWO = "keep one result and use it twice: `.detach()` of the one with gra
 _EACH_TURN = (
     "compute it once in the step, before the loop that needs it, and use it in each turn; parametrized weights "
     "(`weight_norm`, `spectral_norm`) are kept within `torch.nn.utils.parametrize.cached()`"
+)
+_ONCE = "compute it once, before the loop, and keep it: as an attribute, a buffer (`register_buffer`), or a cache"
+_CLOSURE = (
+    "`optimizer.step(closure)` calls the closure itself and returns its loss: take the loss from there, and do not "
+    "call the closure beside it"
 )
 _TURNS = 4
 """Results of a step that were there already, from which on they are of a loop."""
@@ -48,15 +53,12 @@ class ComputedAgain(LineCostRule):
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Lines whose results were the same in the sampled step before, or earlier in the same one."""
         told: list[LineTime] = []
-        for seen in rank.latest(Computed, "id"):
-            if seen.steps < _STEPS or seen.steps < _PART * seen.sampled:
-                continue
-            shares = dict(seen.lines)
-            parts = [p for p in timing.times.lines if p.place.path == seen.place.path and p.place.line in shares]
-            cost = _cost(timing, parts, shares, seen)
+        for group in _by_calls(rank):
+            parts = joined_parts([_own(timing, seen) for seen in group])
+            cost = _cost(timing, group)
             if cost.counts:
                 told += parts
-                yield self._again(rank, seen, cost, max(parts, key=lambda part: part.seconds))
+                yield self._again(rank, timing, group[0], cost, max(parts, key=lambda part: part.seconds))
         yield from self._rows(rank, timing, told)
 
     def _rows(self, rank: RankRecording, timing: Timing, told: list[LineTime]) -> Iterator[Finding]:
@@ -89,50 +91,87 @@ class ComputedAgain(LineCostRule):
             related=[self.beside("caller", f"`{caller.function}` calls it", caller) for caller in callers[:_CALLERS]],
         )
 
-    def _again(self, rank: RankRecording, seen: Computed, cost: Cost, most: LineTime) -> Finding:
+    def _again(self, rank: RankRecording, timing: Timing, seen: Computed, cost: Cost, most: LineTime) -> Finding:
         """`most` is what was seen most of its lines, with the lines that had called them."""
         twice = seen.within >= _TWICE * seen.seconds
         what = "a result of the same step is computed again" if twice else "the same result is computed in each step"
         name = seen.module or ("" if seen.place.function == "<module>" else seen.place.function)
         where = f" in `{name}`" if name else ""
         passes = ", in the backward pass" if seen.backward > seen.seconds / 2 else ""
-        repeated = _EACH_TURN if seen.calls >= _TURNS * seen.steps else _ONE_OF_TWO
         same = "earlier in the step" if twice else "in the sampled step before"
         back = (
-            f"; {percent(seen.led_back / seen.passes)} of the backward pass goes through them" if seen.led_back else ""
-        )
-        once = (
-            "compute it once, before the loop, and keep it: as an attribute, a buffer (`register_buffer`), or a cache"
+            f"; {percent(seen.led_back / seen.passes)} of the backward pass goes through them"
+            if seen.led_back and not passes
+            else ""
         )
         return self.takes(
             rank,
-            seen.place,
+            seen.again_at or seen.place,
             f"{what} (`{seen.operator}`{where}{passes}): {cost.of_step()}",
             cost,
             cause=f"in {seen.steps} of {seen.sampled} sampled steps the operands of {count(seen.calls, 'call')} were "
             f"those of a call {same}, unchanged, and so was the result{back}",
-            advice=repeated if twice else once,
+            advice=_remedy(timing, seen) if twice else _ONCE,
             related=[*self._called(seen, most)],
         )
 
     def _called(self, seen: Computed, most: LineTime) -> Iterator[Related]:
         """The line in a library, and how the program came here: what is to be kept may be several calls up."""
+        if seen.first_at is not None and seen.again_at is not None:
+            yield self.beside("first", "computes the same before, in the same step", seen.first_at)
+            if (seen.place.path, seen.place.line) != (seen.again_at.path, seen.again_at.line):
+                yield self.beside("most-of-it", "where it is computed", seen.place)
+            return
         if seen.inner is not None:
             yield self.beside("called-from", "the call, in a library", seen.inner)
         for caller in most.callers[:_CALLERS]:
             yield self.beside("caller", f"`{caller.function}` calls it", caller)
 
 
-def _cost(timing: Timing, parts: list[LineTime], shares: dict[int, float], seen: Computed) -> Cost:
+def _remedy(timing: Timing, seen: Computed) -> str:
+    """What to do about results that a step has twice."""
+    pair = [at for at in (seen.first_at, seen.again_at) if at is not None]
+    if any(".step(" in timing.files.text(at.path, at.line) for at in pair):
+        return _CLOSURE
+    # More than two calls in each step are those of a loop, where no two lines lead to them.
+    return _EACH_TURN if seen.calls >= _TURNS * seen.steps and not pair else _ONE_OF_TWO
+
+
+def _by_calls(rank: RankRecording) -> list[list[Computed]]:
+    """Functions that computed again in each step: those of the same two calls together, which one change serves."""
+    found: dict[object, list[Computed]] = {}
+    for seen in rank.latest(Computed, "id"):
+        # In the first step nothing can have been computed before.
+        if seen.steps >= _STEPS and seen.steps >= _PART * (seen.sampled - 1):
+            found.setdefault((seen.first_at, seen.again_at) if seen.again_at is not None else seen.id, []).append(seen)
+    return [sorted(group, key=lambda one: -one.seconds) for group in found.values()]
+
+
+def _own(timing: Timing, seen: Computed) -> list[LineTime]:
+    """What was seen of a function's lines."""
+    lines = {line for line, _ in seen.lines}
+    return [part for part in timing.times.lines if part.place.path == seen.place.path and part.place.line in lines]
+
+
+def _cost(timing: Timing, group: list[Computed]) -> Cost:
     """What the lines take in the steps that are not sampled, by the share of each line's operators; and what backward
     passes take through results that were there already."""
-    again = sum(part.seconds * shares[part.place.line] for part in parts)
-    back = (
-        [part for part in timing.times.lines if part.phase == "backward" and part not in parts] if seen.led_back else []
-    )
-    again += sum(part.seconds for part in back) * (seen.led_back / seen.passes if back else 0.0)
-    seconds = sum(part.seconds for part in (*parts, *back))
-    return Cost(timing, [*parts, *back], saved=again / seconds if seconds else 0.0)
+    shares: dict[int, float] = {}
+    found: list[LineTime] = []
+    for seen in group:
+        by_line = dict(seen.lines)
+        for part in _own(timing, seen):
+            shares[id(part)] = by_line[part.place.line]
+            found.append(part)
+    back = sum(seen.led_back / seen.passes for seen in group if seen.led_back)
+    for part in timing.times.lines if back else ():
+        # A pass that is itself computed again is known by its own line.
+        if part.phase == "backward" and id(part) not in shares:
+            shares[id(part)] = min(1.0, back)
+            found.append(part)
+    again = sum(part.seconds * shares[id(part)] for part in found)
+    seconds = sum(part.seconds for part in found)
+    return Cost(timing, found, saved=again / seconds if seconds else 0.0)
 
 
 def _by_places(rank: RankRecording) -> list[tuple[tuple[Place, ...], list[RowsSeenAgain]]]:

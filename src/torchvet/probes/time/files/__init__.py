@@ -1,0 +1,1 @@
+"""What a program writes to files while it trains."""
