@@ -138,10 +138,10 @@ def test_notes_do_not_make_a_run_evidence() -> None:
 
 
 def test_a_name_that_only_its_source_bounds_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchvet.rules.shared import bounds, growth_rule, witnesses
+    from torchvet.rules.shared import bounds, witnesses
 
-    for module in (growth_rule, witnesses):
-        monkeypatch.setattr(module, "bound_of", lambda growth, recording: bounds.Bound("the code empties it (line 20)"))
+    for module in (bounds, witnesses):
+        monkeypatch.setattr(module, "bound_of", lambda *_: bounds.Bound("the code empties it (line 20)"))
     looks = [census(t, holding("scores", direct=90_000 * t)) for t in (5, 6, 9, 14, 21, 32)]
     report = of(looks, windows(), heap(80, grows=90_000))
     assert [f.severity for f in report.findings] == ["info"]
