@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from example_runs import forked
 from torch import nn
 
 from torchvet.finding import Finding
@@ -153,3 +156,80 @@ def test_a_method_that_is_called_in_training_alone() -> None:
     )
     asked, other = (SourceFile("t.py", text.format(asked=one)) for one in ("self.training", "x is not None"))
     assert not list(rule("TRN103").in_source(asked)) and len(list(rule("TRN103").in_source(other))) == 1
+
+
+RUN = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+torch.manual_seed(0)
+
+class Net(nn.Module):
+    def __init__(self, width, p=0.4):
+        super().__init__()
+        self.fc, self.drop, self.p = nn.Linear(width, width), nn.Dropout(p), p
+
+    def forward(self, x):
+        x = self.fc(x)
+        BODY
+        return x
+
+model, x = Net(8), torch.randn(32, 8)
+rule = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(6):
+    model.train()
+    for _ in range(5):
+        rule.zero_grad()
+        model(x).square().mean().backward()
+        rule.step()
+    model.train(MODE)
+    with torch.no_grad():
+        for _ in range(3):
+            model(x)
+"""
+"""Nothing here says `.eval()`: the file alone is no evidence that something is evaluated."""
+
+
+def seen(body: str, folder: Path, mode: str = "False") -> list[tuple[str, str]]:
+    """TRN103's findings at warning or above of a run: line and message."""
+    text = RUN.replace("BODY", body).replace("MODE", mode)
+    observed = forked(text, folder)
+    assert observed is not None
+    return [
+        (text.splitlines()[f["location"]["line"] - 1].strip(), f["message"])
+        for f in observed
+        if f["code"] == "TRN103" and f["severity"] != "info"
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x = F.dropout(x, self.p)",
+        "x = F.dropout(\n            x, 0.3\n        )",
+        "x = F.dropout1d(x, self.p)",
+        "x = F.scaled_dot_product_attention(x, x, x, dropout_p=self.p)",
+    ],
+    ids=["a share", "over several lines", "channels", "attention"],
+)
+def test_a_run_says_that_it_dropped_in_eval_mode(body: str, tmp_path: Path) -> None:
+    ((line, message),) = seen(body, tmp_path)
+    assert line == body.splitlines()[0]
+    assert "Net was in eval mode in" in message and message.endswith("that dropped")
+
+
+@pytest.mark.parametrize(
+    ("body", "mode"),
+    [
+        ("x = F.dropout(x, self.p, self.training)", "False"),
+        ("x = self.drop(x)", "False"),
+        ("x = F.dropout(x, self.p, training=True)", "False"),
+        ("x = F.dropout(x, self.p)  # Monte Carlo: active in evaluation", "False"),
+        ("x = torch.bernoulli(torch.sigmoid(x))", "False"),
+        ("x = x * torch.empty_like(x).bernoulli_(0.5)", "False"),
+        ("x = F.dropout(x, self.p)", "True"),
+    ],
+    ids=["knows the mode", "a layer", "on purpose", "said to be meant", "samples", "noise of its own", "only trained"],
+)
+def test_a_run_without_such_dropout_says_nothing(body: str, mode: str, tmp_path: Path) -> None:
+    assert not [message for _, message in seen(body, tmp_path, mode) if "eval mode in" in message]

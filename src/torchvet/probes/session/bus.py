@@ -70,6 +70,7 @@ PROBES: tuple[str, ...] = (
     "training.aliased_state_dicts.OwnWeightsLoaded",
     "training.scheduler_order.EarlySchedules",
     "training.train_mode.TrainModePasses",
+    "training.train_mode.DroppedInEvalModeProbe",
     "training.eval_mode_training.StuckModes",
     "training.modes.left_by_library.PartsLeftInEvalMode",
     "training.columns.dropped.DroppedColumnsProbe",

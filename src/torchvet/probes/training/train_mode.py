@@ -1,4 +1,5 @@
-"""Looks for passes without gradients in which dropout or batch norm is at work: evaluations in train mode."""
+"""Looks for passes without gradients in which dropout or batch norm is at work: evaluations in train mode, and dropout
+that does not ask for the mode."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import Host, Place, SiteWatcher, around, frames, user_lines
+from torchvet.probes.base.kit import Host, Place, SiteWatcher, around, frames, overloads, user_lines
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import ModuleHooks
-from torchvet.recording.records.training import TrainModePass
+from torchvet.recording.records.training import DroppedInEvalMode, TrainModePass
 
 # A line opens a region for each batch: a few tell what all of them do.
 _EACH = 3
@@ -21,6 +22,9 @@ _ALL = 200
 _CALLS = 500
 """Modules that are heard of in one region: a deep model's first pass."""
 _DEEPEST = 8
+_DRAWS = overloads("bernoulli_.float native_dropout _fused_dropout")
+"""What dropout draws its mask by."""
+_LINES = 32
 
 
 class TrainModePasses(SiteWatcher[Place, TrainModePass]):
@@ -93,3 +97,20 @@ def differs(module: torch.nn.Module) -> bool:
     if isinstance(module, private.Dropouts):
         return bool(module.p > 0)
     return bool(isinstance(module, private.BatchNorms) and module.running_mean is not None)
+
+
+class DroppedInEvalModeProbe(SiteWatcher[Place, DroppedInEvalMode]):
+    """Dropout in sampled passes of modules that are in eval mode. Whether it was meant source says."""
+
+    def install(self) -> None:
+        """Hear what draws masks."""
+        self.host.hear(_DRAWS, self._drawn)
+
+    def _drawn(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        module = None if torch.is_grad_enabled() else self.host.ledger.running()
+        if module is None or module.training:
+            return
+        place = self.host.line()
+        if place is not None and (place in self.sites or len(self.sites) < _LINES):
+            new = DroppedInEvalMode(place=place, module=type(module).__name__)
+            self.sites.setdefault(place, new).calls += 1

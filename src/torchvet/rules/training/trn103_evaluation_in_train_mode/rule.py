@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+import msgspec
+
 from torchvet.formatting import count
 from torchvet.recording import records
 from torchvet.rules import kit
@@ -43,10 +45,11 @@ class EvaluationInTrainMode(loops.LoopRule):
         return put_into_train_mode(file, finding) if kit.about(finding) == _HANDED_OVER else ()
 
     def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> Iterator[kit.Finding]:
-        """Passes without gradients in which dropout or batch norm was at work, where source sees an evaluation; and
-        training in eval mode, where source sees what switches to it."""
+        """Passes without gradients in which dropout or batch norm was at work, where source sees an evaluation; dropout
+        that does not ask for the mode; training in eval mode, where source sees what switches to it."""
         yield from self._trained_in_eval_mode(rank, recording)
         yield from self._left_by_library(rank)
+        yield from self._dropped(rank, recording)
         ran: dict[str, dict[int, records.training.TrainModePass]] = {}
         for record in rank.latest(records.training.TrainModePass):
             for place in (record.place, *record.around):
@@ -59,6 +62,15 @@ class EvaluationInTrainMode(loops.LoopRule):
                 if seen is not None:
                     message = f"{found.message}: {seen.layer} ran so in {seen.passes:,} sampled passes"
                     yield as_observed(found, rank, message, kit.Measured(steps=seen.passes))
+
+    def _dropped(self, rank: kit.RankRecording, recording: kit.Recording) -> Iterator[kit.Finding]:
+        for record in rank.latest(records.training.DroppedInEvalMode, "place"):
+            for found in suspected_in(self, recording, record.place.path):
+                at = found.location
+                if kit.about(found) == dropout_calls.ALWAYS_ACTIVE and at is not None and _is_on(at, record.place.line):
+                    seen = f"{record.module} was in eval mode in {count(record.calls, 'sampled call')} that dropped"
+                    observed = as_observed(found, rank, f"{found.message}: {seen}", kit.Measured())
+                    yield msgspec.structs.replace(observed, severity="warning")
 
     def _trained_in_eval_mode(self, rank: kit.RankRecording, recording: kit.Recording) -> Iterator[kit.Finding]:
         stuck = rank.latest(records.training.EvalModeSteps, "model")
@@ -211,6 +223,10 @@ class EvaluationInTrainMode(loops.LoopRule):
         return self.suspect(
             file, one.over, message, cause=cause, advice=advice, severity=None if sure else "info", edits=change
         )
+
+
+def _is_on(at: kit.Location, line: int) -> bool:
+    return at.line <= line <= (at.end_line or at.line)
 
 
 def _trained(unit: model.Unit) -> kit.Identity:
