@@ -52,6 +52,7 @@ PROBES: tuple[str, ...] = (
     "devices.host_device_transfers.Crossings",
     "memory.cache_emptied.CacheWatcher",
     "memory.device_peak.DevicePeaks",
+    "memory.worker_memory.WorkerMemoryProbe",
     "memory.broadcast_losses.PairTables",
     "training.normalized_twice.NormalisedLosses",
     "training.graphless_terms.GraphlessTerms",

@@ -13,7 +13,8 @@ import torch
 from torchvet.probes.base.kit import Host, Place, SiteWatcher, around, frames, overloads, user_lines
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import ModuleHooks
-from torchvet.recording.records.training import DroppedInEvalMode, TrainModePass
+from torchvet.recording.records.layers import DroppedInEvalMode
+from torchvet.recording.records.training import TrainModePass
 
 # A line opens a region for each batch: a few tell what all of them do.
 _EACH = 3

@@ -44,3 +44,12 @@ class BatchAsSequence(Record):
     others: int = 0
     sizes: list[int] = []
     last: int = -1
+
+
+class DroppedInEvalMode(Record):
+    """A line dropped a random part of what it was given, while the `module` that called it was in eval mode and
+    gradients were switched off: in so many sampled calls."""
+
+    place: Place
+    module: str
+    calls: int = 0

@@ -73,6 +73,29 @@ class AttentionMatrix(Record):
     kept: int = 0
 
 
+class HeldObjects(msgspec.Struct, frozen=True, kw_only=True):
+    """Python objects that a data set, an `owner`, keeps under a name: `items` in a container of type `kind`, of `bytes`
+    bytes in all by a sample."""
+
+    name: str
+    owner: str
+    kind: str
+    items: int
+    bytes: int
+
+
+class WorkerMemory(Record):
+    """Memory that the workers of one iterator over a loader do not share with any process (`Private_Dirty`), in bytes:
+    the sum over `workers` after so many `batches`. The objects are those of its data set before the first batch."""
+
+    id: int
+    place: Place | None
+    workers: int
+    batches: list[int] = []
+    private: list[int] = []
+    held: list[HeldObjects] = []
+
+
 class PairTable(Record):
     """A column of a model's predictions against a row of as many targets, from one line: sampled calls.
 

@@ -140,15 +140,6 @@ class TrainModePass(Record):
     passes: int = 0
 
 
-class DroppedInEvalMode(Record):
-    """A line dropped a random part of what it was given, while the `module` that called it was in eval mode and
-    gradients were switched off: in so many sampled calls."""
-
-    place: Place
-    module: str
-    calls: int = 0
-
-
 class EvalModeSteps(Record):
     """A `model` that was trained in train mode before was trained with its `layer` and all of that kind in eval mode,
     first seen at step `since`, in `steps` of the steps that were looked at. `switched` is the line that called `eval()`

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Finding, Findings, Iterator, Rule, Severity, SourceFile
+from torchvet.formatting import count, size
+from torchvet.recording import records
+from torchvet.rules import kit
+from torchvet.rules.kit import Finding, Findings, Iterator, RankRecording, Recording, Rule, Severity, SourceFile
 from torchvet.source.model import ClassModel, Event, argument, is_attribute, keyword, name_set, receiver, terminal, walk
 from torchvet.source.model.units import behind_progress
 from torchvet.source.syntax import parts
@@ -17,11 +20,52 @@ _LINES = {"readlines", "splitlines", "to_dict", "iterrows", "itertuples"}
 _WORDS = ("json", "pickle", "yaml", "csv", "readlines", "splitlines", "to_dict", "open(")
 
 
+_FEWEST = 4
+"""Looks at the workers below which their memory is not judged."""
+_WORTH, _LOUD = 16 << 20, 64 << 20
+"""Bytes that workers have copied from which on it is said, and from which on it is a warning. Chosen, not measured."""
+_EXPLAINS = 1.5
+"""Times the objects' own bytes that copied pages may have: whole pages are copied, and others lie on them."""
+
+
 class WorkersCopyDataset(Rule):
     """A data set of Python objects is copied into every worker, page by page."""
 
     severity = "warning"
     words = ("num_workers",)
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+        """Workers whose private memory rises while they read objects that their data set keeps; once a loader."""
+        found: dict[kit.Place | None, records.memory.WorkerMemory] = {}
+        for record in rank.latest(records.memory.WorkerMemory, "id"):
+            before = found.get(record.place)
+            if _copies(record) and (before is None or _grown(before) < _grown(record)):
+                found[record.place] = record
+        for record in found.values():
+            yield self._seen(rank, recording, record)
+
+    def _seen(self, rank: RankRecording, recording: Recording, record: records.memory.WorkerMemory) -> Finding:
+        held = max(record.held, key=lambda one: one.bytes)
+        grown, batches = _grown(record), record.batches[-1] - record.batches[0]
+        stored = _stored_at(recording, held)
+        attribute = held.name.rpartition(".")[2]
+        name = f"{held.owner}.{attribute}"
+        made = record.place if stored is not None else None
+        return self.observed(
+            rank,
+            stored or record.place,
+            f"{count(record.workers, 'worker')} copied {size(grown)} in {batches:,} batches: {name} is a "
+            f"{held.kind} of {count(held.items)} Python objects, and every worker gets a copy of it as it reads",
+            cause="reading an object writes its reference count, and the page that it lies on is copied. "
+            f"Memory private to the workers rose from {size(record.private[0])} to {size(record.private[-1])}; "
+            f"the objects are about {size(held.bytes)}, and each worker may copy them all",
+            advice=f"keep {attribute} in an array or tensor (for text: one buffer and offsets), or read the file in "
+            "`__getitem__`",
+            severity="warning" if grown >= _LOUD else "info",
+            holder=kit.Holder(name=name, kind="attribute", path=[held.owner, *held.name.split(".")]),
+            measured=kit.Measured(bytes=grown),
+            related=[self.beside("workers", "the loader is made here", made)] if made is not None else [],
+        )
 
     def in_file(self, file: SourceFile) -> Findings:
         """A loader with workers over a data set of this file that keeps what was parsed as Python objects."""
@@ -53,6 +97,33 @@ class WorkersCopyDataset(Rule):
             "`__getitem__`",
             related=[self.also(file, "workers", event, file.segment(event.node))],
         )
+
+
+def _grown(record: records.memory.WorkerMemory) -> int:
+    return record.private[-1] - record.private[0]
+
+
+def _copies(record: records.memory.WorkerMemory) -> bool:
+    """Whether private memory rose as it does where pages are copied: nearly always, and by no more than the objects."""
+    grown = _grown(record)
+    if len(record.private) < _FEWEST or grown < _WORTH or not record.held:
+        return False
+    rises = sum(b > a for a, b in zip(record.private, record.private[1:], strict=False))
+    most = _EXPLAINS * record.workers * max(one.bytes for one in record.held)
+    # All of it is copied in the end: then it rises no more.
+    return rises >= (len(record.private) - 1) / 2 and grown <= most
+
+
+def _stored_at(recording: Recording, held: records.memory.HeldObjects) -> kit.Location | None:
+    """The line that binds the attribute, where one class of the program has this name."""
+    attribute = held.name.rpartition(".")[2]
+    lines = []
+    for path in recording.sources:
+        file = recording.model(path)
+        known = file.classes.get(held.owner) if file is not None else None
+        bound = known.attributes.get(attribute, ()) if known is not None else ()
+        lines += [kit.Location(path=path, line=event.line) for event, _ in bound]
+    return lines[-1] if lines else None
 
 
 def _by_workers(call: ast.Call) -> Severity | None:

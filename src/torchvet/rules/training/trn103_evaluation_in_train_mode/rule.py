@@ -64,7 +64,7 @@ class EvaluationInTrainMode(loops.LoopRule):
                     yield as_observed(found, rank, message, kit.Measured(steps=seen.passes))
 
     def _dropped(self, rank: kit.RankRecording, recording: kit.Recording) -> Iterator[kit.Finding]:
-        for record in rank.latest(records.training.DroppedInEvalMode, "place"):
+        for record in rank.latest(records.layers.DroppedInEvalMode, "place"):
             for found in suspected_in(self, recording, record.place.path):
                 at = found.location
                 if kit.about(found) == dropout_calls.ALWAYS_ACTIVE and at is not None and _is_on(at, record.place.line):
