@@ -78,3 +78,20 @@ def test_what_a_function_is_given() -> None:
     assert index.is_renewed("x", "__main__.step", "/proj/train.py")
     index = program("x = torch.zeros(0)\n" + text.format("join", "x = step(x, n)")).index()
     assert not index.is_renewed("x", "__main__.step", "/proj/train.py")
+
+
+def test_a_parameter_of_an_attributes_name_is_not_the_attribute() -> None:
+    """`self.seen.append(seen)`: what every caller gives anew is added to what stays."""
+    text = """
+class Meter:
+    def __init__(self):
+        self.seen = []
+
+    def add(self, seen):
+        self.seen.append(seen * 2)
+
+meter = Meter()
+for x in data:
+    meter.add(x + 1)
+"""
+    assert not program(text).index().is_renewed("meter.seen", "__main__", "/proj/train.py")

@@ -69,8 +69,9 @@ def _again(project: Project, mutation: Mutation) -> bool:
 def _is_given_anew(project: Project, mutation: Mutation, name: str) -> bool:
     """Whether a function changes a parameter of its own, for which every caller has something new."""
     function = mutation.scope.function()
-    # In a loop of its own it would add to the caller's object again and again.
-    if function is None or mutation.scope is not function or mutation.around is not None:
+    # In a loop of its own it would add to the caller's object again and again. `self.x` is no parameter `x`.
+    own = isinstance(mutation.base, ast.Name)
+    if function is None or not own or mutation.scope is not function or mutation.around is not None:
         return False
     given = list(project.arguments(function, name))
     return bool(given) and not any(_owes(project, site.scope, value, name) for site, value in given)
