@@ -23,8 +23,8 @@ TEXT = "class Notes:\n    def __init__(self, rows):\n        self.rows = list(ro
 MADE = Place("/home/me/train.py", 9, "main")
 
 
-def seen(private: list[int], held: int = 200, owner: str = "Notes") -> list[Finding]:
-    """MEM115's findings for looks at two workers, in MiB."""
+def seen(private: list[int], held: int = 200, owner: str = "Notes", code: str = "MEM115") -> list[Finding]:
+    """A rule's findings for looks at two workers, in MiB."""
     objects = HeldObjects(name="dataset.rows", owner=owner, kind="list", items=90_000, bytes=held * MIB)
     record = WorkerMemory(
         id=0,
@@ -34,7 +34,7 @@ def seen(private: list[int], held: int = 200, owner: str = "Notes") -> list[Find
         private=[one * MIB for one in private],
         held=[objects] if held else [],
     )
-    return list(rule("MEM115").in_recording(recording(program(), Source(path=PATH, text=TEXT), record)))
+    return list(rule(code).in_recording(recording(program(), Source(path=PATH, text=TEXT), record)))
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,17 @@ def test_workers_that_copy_are_named_with_what_they_read(private: list[int], sev
 )  # fmt: skip
 def test_workers_that_do_not_copy_objects(private: list[int], held: int) -> None:
     assert not seen(private, held)
+
+
+@pytest.mark.parametrize(
+    ("private", "held", "told"),
+    [([20, 60, 100, 130, 160], 0, 1), ([20, 200, 300, 500], 40, 1), ([20, 60, 100, 130], 200, 0),
+     ([20, 150, 160, 161, 162], 0, 0), ([20, 30, 40, 50], 0, 0), ([20, 120, 90, 60, 110], 0, 0)],
+    ids=["goes on", "more than the objects", "copies", "filled once", "little", "up and down"],
+)  # fmt: skip
+def test_workers_that_grow_by_something_else_are_a_note(private: list[int], held: int, told: int) -> None:
+    found = seen(private, held, code="MEM118")
+    assert [(f.severity, f.location and f.location.line) for f in found] == [("info", MADE.line)] * told
 
 
 def test_without_the_class_the_loader_is_the_line() -> None:

@@ -8,6 +8,7 @@ from torchvet.formatting import count, size
 from torchvet.recording import records
 from torchvet.rules import kit
 from torchvet.rules.kit import Finding, Findings, Iterator, RankRecording, Recording, Rule, Severity, SourceFile
+from torchvet.rules.memory import _workers
 from torchvet.source.model import ClassModel, Event, argument, is_attribute, keyword, name_set, receiver, terminal, walk
 from torchvet.source.model.units import behind_progress
 from torchvet.source.syntax import parts
@@ -18,14 +19,6 @@ _PARSED = name_set(
 )
 _LINES = {"readlines", "splitlines", "to_dict", "iterrows", "itertuples"}
 _WORDS = ("json", "pickle", "yaml", "csv", "readlines", "splitlines", "to_dict", "open(")
-
-
-_FEWEST = 4
-"""Looks at the workers below which their memory is not judged."""
-_WORTH, _LOUD = 16 << 20, 64 << 20
-"""Bytes that workers have copied from which on it is said, and from which on it is a warning. Chosen, not measured."""
-_EXPLAINS = 1.5
-"""Times the objects' own bytes that copied pages may have: whole pages are copied, and others lie on them."""
 
 
 class WorkersCopyDataset(Rule):
@@ -39,14 +32,14 @@ class WorkersCopyDataset(Rule):
         found: dict[kit.Place | None, records.memory.WorkerMemory] = {}
         for record in rank.latest(records.memory.WorkerMemory, "id"):
             before = found.get(record.place)
-            if _copies(record) and (before is None or _grown(before) < _grown(record)):
+            if _workers.copies(record) and (before is None or _workers.grown(before) < _workers.grown(record)):
                 found[record.place] = record
         for record in found.values():
             yield self._seen(rank, recording, record)
 
     def _seen(self, rank: RankRecording, recording: Recording, record: records.memory.WorkerMemory) -> Finding:
         held = max(record.held, key=lambda one: one.bytes)
-        grown, batches = _grown(record), record.batches[-1] - record.batches[0]
+        grown, batches = _workers.grown(record), record.batches[-1] - record.batches[0]
         stored = _stored_at(recording, held)
         attribute = held.name.rpartition(".")[2]
         name = f"{held.owner}.{attribute}"
@@ -61,7 +54,7 @@ class WorkersCopyDataset(Rule):
             f"the objects are about {size(held.bytes)}, and each worker may copy them all",
             advice=f"keep {attribute} in an array or tensor (for text: one buffer and offsets), or read the file in "
             "`__getitem__`",
-            severity="warning" if grown >= _LOUD else "info",
+            severity="warning" if grown >= _workers.LOUD else "info",
             holder=kit.Holder(name=name, kind="attribute", path=[held.owner, *held.name.split(".")]),
             measured=kit.Measured(bytes=grown),
             related=[self.beside("workers", "the loader is made here", made)] if made is not None else [],
@@ -97,21 +90,6 @@ class WorkersCopyDataset(Rule):
             "`__getitem__`",
             related=[self.also(file, "workers", event, file.segment(event.node))],
         )
-
-
-def _grown(record: records.memory.WorkerMemory) -> int:
-    return record.private[-1] - record.private[0]
-
-
-def _copies(record: records.memory.WorkerMemory) -> bool:
-    """Whether private memory rose as it does where pages are copied: nearly always, and by no more than the objects."""
-    grown = _grown(record)
-    if len(record.private) < _FEWEST or grown < _WORTH or not record.held:
-        return False
-    rises = sum(b > a for a, b in zip(record.private, record.private[1:], strict=False))
-    most = _EXPLAINS * record.workers * max(one.bytes for one in record.held)
-    # All of it is copied in the end: then it rises no more.
-    return rises >= (len(record.private) - 1) / 2 and grown <= most
 
 
 def _stored_at(recording: Recording, held: records.memory.HeldObjects) -> kit.Location | None:

@@ -6,6 +6,7 @@ from torchvet.analysis import growth_of
 from torchvet.analysis.growth import known_rate, searched, usable_censuses
 from torchvet.formatting import count, size
 from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity, grading, records
+from torchvet.rules.memory import _workers
 from torchvet.rules.memory._traced import native_holder, outermost, traced
 from torchvet.rules.shared import growth_rule, peaks, witnesses
 
@@ -17,7 +18,8 @@ class GrowthUnattributed(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """One finding a rank: of storages without a name, where names were searched, else of an allocator that grows
-        while storages do not, or by far more."""
+        while storages do not, or by far more. Besides, workers of loaders that grow."""
+        yield from self._of_workers(rank)
         counted = witnesses.allocator(rank)
         rate, grows = witnesses.without_a_name(rank), counted.measured or 0.0
         beyond = counted.state == "grows" and grows > _BESIDE * counted.explained
@@ -28,6 +30,25 @@ class GrowthUnattributed(Rule):
             yield self._of_storages(rank, counted, rate)
         elif beyond:
             yield self._of_allocator(rank, counted, recording)
+
+    def _of_workers(self, rank: RankRecording) -> Findings:
+        # What a worker keeps is not looked into: more than a note would be a guess.
+        for record in rank.latest(records.memory.WorkerMemory, "id"):
+            if _workers.grows_otherwise(record):
+                yield self.observed(
+                    rank,
+                    severity="info",
+                    place=record.place,
+                    message=f"the memory of {count(record.workers, 'worker')} of a loader rose by "
+                    f"{size(_workers.grown(record))} from batch {record.batches[0]:,} to batch {record.batches[-1]:,}, "
+                    "and goes on rising",
+                    cause=f"they have {size(record.private[-1])} that they share with no other process. The Python "
+                    "objects that their data set kept at the start do not explain it; what a worker itself keeps is "
+                    "not looked into",
+                    advice="look at what the data set, its transforms and the collate function keep from item to item: "
+                    "a cache, a list, open files",
+                    measured=Measured(bytes=_workers.grown(record)),
+                )
 
     def _of_storages(self, rank: RankRecording, counted: witnesses.Witness, rate: float) -> Finding:
         # What the search found without a name is explained growth to the witness, and is added back.
