@@ -25,6 +25,14 @@ def test_one_bad_element_is_seen(dtype: torch.dtype, value: float, size: int) ->
     assert not is_finite(tensor) and suspicious([torch.ones(3), tensor])
 
 
+@pytest.mark.parametrize("where", [0, 31, 32, 69, 70])
+def test_one_bad_gradient_is_seen_among_many_small_and_large_ones(where: int) -> None:
+    gradients = [*(torch.ones(5) for _ in range(70)), torch.ones(100, 100), torch.empty(0)]
+    assert not suspicious(gradients)
+    gradients[where].view(-1)[-1] = math.nan
+    assert suspicious(gradients)
+
+
 def test_infinities_of_both_signs_do_not_cancel() -> None:
     assert not is_finite(torch.tensor([math.inf, -math.inf, 1.0]))
 

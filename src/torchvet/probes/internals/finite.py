@@ -19,6 +19,11 @@ _SUMMED = frozenset([torch.float32, torch.float64, torch.bfloat16])
 """Dtypes whose sums do not overflow where their elements do not nearly: float16's do."""
 _SMALL = 1 << 14
 """Elements up to which tensors are put together first: a reduction of each would cost more."""
+_TOGETHER = 1 << 13
+"""Elements up to which gradients are put together before they are summed. Measured: of 256 elements that takes a third
+of the time, of 8,192 two thirds, of 16,384 as long."""
+_MANY = 32
+"""How many are put together at a time: a megabyte of float32 at most."""
 _FLOATS = _SUMMED | {torch.float16}
 PLAIN = frozenset([torch.Tensor])
 """The class of what may be summed one by one. No subclass: one that is spread over ranks would wait for the others at
@@ -76,7 +81,7 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
     """Whether some gradient may not be finite. A sum or norm that overflows raises suspicion, too: ask `is_finite`
     then.
 
-    On the CPU, where nothing is fused, the sum of each takes two thirds of the time of all their norms (torch 2.13,
+    On the CPU, where nothing is fused, sums take at most two thirds of the time of all their norms (torch 2.13,
     gradients that the step has just written); elsewhere it is one fused norm and one sync for each device and dtype.
     """
     if not gradients:
@@ -89,7 +94,7 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
     # Asked at every step: others of another dtype than the first, or with a graph, only take longer.
     if first.is_cpu and first.dtype in _SUMMED and not first.requires_grad and plain:
         try:
-            total = sum([g.sum().item() for g in gradients])
+            total = _total(gradients)
             # True for NaN and infinities.
             return total - total != 0
         except RuntimeError:  # sparse, nested, without data
@@ -102,6 +107,15 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
             except RuntimeError:  # sparse, on several devices, without data
                 pass
         return any(map(_not_finite, _grouped(dense(gradients))))
+
+
+def _total(gradients: list[torch.Tensor]) -> float:
+    """The sum of all elements. Large gradients are summed one by one, small ones many at a time."""
+    small = [g for g in gradients if g.numel() <= _TOGETHER]
+    sums = [g.sum().item() for g in gradients if g.numel() > _TOGETHER]
+    # A call for each small one would take longer than its sum.
+    sums += [private.flatten(small[i : i + _MANY]).sum().item() for i in range(0, len(small), _MANY)]
+    return sum(sums)
 
 
 def _not_finite(gradients: list[torch.Tensor]) -> bool:

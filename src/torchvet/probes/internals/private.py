@@ -94,6 +94,10 @@ def _norms(tensors: Any) -> Any:
     return [t.norm() for t in tensors]
 
 
+def _flat(tensors: Any) -> Any:
+    return torch.cat([t.reshape(-1) for t in tensors])
+
+
 # Dispatch modes: how storages of sampled steps are noted, and operators heard.
 _MODES = "storages of sampled steps, and everything that is heard of operators"
 if TYPE_CHECKING:
@@ -165,6 +169,7 @@ store_of_group: Any = _name(
 
 # Numbers.
 foreach_norm: Any = _name("torch._foreach_norm", "nothing: the norms are taken one by one", _norms)
+flatten: Any = _name("torch._C._nn.flatten_dense_tensors", "nothing: tensors are flattened one by one", _flat)
 copy_each: Any = _name("torch._foreach_copy_", "a failed step is not done again")
 
 # Attention.
