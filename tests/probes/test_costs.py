@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from torchvet.probes.base import costs
-from torchvet.probes.base.costs import KINDS, OPERATOR_SECONDS, Costs
+from torchvet.probes.base.costs import ENTERING, KINDS, Costs
 from torchvet.probes.base.schedule import Schedule
 
 
@@ -107,42 +107,44 @@ def test_looks_are_no_part_of_a_step(time: Time) -> None:
     assert one.step() == pytest.approx(2)
 
 
-def test_sampled_steps_cost_their_excess_over_plain_ones() -> None:
+def test_sampled_steps_cost_what_noting_took_and_their_excess_over_plain_ones() -> None:
     schedule = Schedule()
     one = Costs(schedule)
     for seconds in (1.0, 1.1, 0.9):
         one.plain_step(seconds)
-    one.sampled_step(1.5, 100_000)
-    one.sampled_step(0.8, 100_000)
-    assert kinds(one) == {"windows": 0.5} and schedule.spent == pytest.approx(0.5)
+    one.sampled_step(1.5, 100_000, 0.3)
+    assert one.sampled == pytest.approx(0.5)
+    one.sampled_step(0.8, 100_000, 0.1)
+    assert kinds(one) == pytest.approx({"windows": 0.6}) and schedule.spent == pytest.approx(0.6)
 
 
 def test_sampled_steps_before_any_plain_one_are_charged_once_it_is_known_what_is_usual() -> None:
-    """The first step is slow by itself: it is not charged with more than its operators explain."""
+    """The first step is slow by itself: it is charged with what was measured, and twice what entering takes."""
     one = Costs(Schedule())
-    one.sampled_step(9.0, 10_000)
-    one.sampled_step(1.1, 10_000)
+    one.sampled_step(9.0, 10_000, 0.2)
+    one.sampled_step(1.25, 10_000, 0.2)
     assert kinds(one) == {}
     for _ in range(3):
         one.plain_step(1.0)
-    assert kinds(one) == {"windows": 2 * 10_000 * OPERATOR_SECONDS + 0.1}
+    charged = pytest.approx({"windows": 0.2 + 2 * 10_000 * ENTERING + 0.2 + 0.05})
+    assert kinds(one) == charged
     one.settle()
-    assert kinds(one) == {"windows": 2 * 10_000 * OPERATOR_SECONDS + 0.1}, "once"
+    assert kinds(one) == charged, "once"
 
 
 def test_a_run_of_sampled_steps_only_is_charged_by_its_operators() -> None:
     one = Costs(Schedule())
-    one.sampled_step(1.0, 50_000)
+    one.sampled_step(1.0, 50_000, 0.7)
     one.settle()
-    assert kinds(one) == {"windows": 50_000 * OPERATOR_SECONDS}
+    assert kinds(one) == pytest.approx({"windows": 0.7 + 50_000 * ENTERING})
 
 
 def test_a_step_that_is_long_by_itself_is_no_cost_of_ours() -> None:
     one = Costs(Schedule())
     for _ in range(3):
         one.plain_step(1.0)
-    one.sampled_step(60.0, 1000)
-    assert kinds(one) == {"windows": 2 * 1000 * OPERATOR_SECONDS}
+    one.sampled_step(60.0, 1000, 0.02)
+    assert kinds(one) == pytest.approx({"windows": 0.02 + 2 * 1000 * ENTERING})
 
 
 def test_steps_of_another_kind_do_not_compare() -> None:
@@ -150,7 +152,7 @@ def test_steps_of_another_kind_do_not_compare() -> None:
     for _ in range(9):
         one.plain_step(0.1)
     one.restart()
-    one.sampled_step(4.0, 100_000)
+    one.sampled_step(4.0, 100_000, 0.0)
     for _ in range(3):
         one.plain_step(4.0)
     assert kinds(one) == {}

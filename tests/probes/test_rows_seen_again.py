@@ -142,6 +142,20 @@ def test_rows_that_do_not(tmp_path: Path) -> None:
     assert seen(tmp_path, {**OTHERS, "indexed": AGAIN["indexed"]}).keys() == {"indexed"}
 
 
+def test_a_part_that_gradients_go_through_is_followed_for_a_while_only(tmp_path: Path) -> None:
+    """An adapter's frozen layers are called so in every step of a run."""
+    followed = tmp_path / "followed"
+    body = f"""one = part('adapted'); free = torch.zeros(WIDTH, requires_grad=True)
+    def used(rows, step):
+        with open({str(followed)!r}, "a") as out:
+            print(int(type(one).__call__ is not nn.Module.__call__), end="", file=out)
+        return one(data[rows] + free)
+    return used"""
+    assert seen(tmp_path, {"adapted": body}, epochs=12) == {}
+    assert followed.read_text().strip("0").startswith("1") and followed.read_text().endswith("0")
+    assert set(followed.read_text().strip("0")) == {"1"}
+
+
 def test_one_epoch(tmp_path: Path) -> None:
     assert seen(tmp_path, {"indexed": AGAIN["indexed"]}, epochs=1) == {}
 

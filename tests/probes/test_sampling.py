@@ -92,10 +92,13 @@ def test_the_step_that_a_window_ended_in_is_no_plain_one(schedule: Schedule) -> 
     for _ in range(2000):
         torch.zeros(1)
     one.end(2, partial=True)
-    one.boundary("training", 0.51)
-    assert costs.seconds["windows"] == pytest.approx(0.01)
+    noting = one.ledger.noting
+    one.boundary("training", 0.5 + noting + 0.01)
+    # Noting counts by the thread's work where that is less: the machine may be busy.
+    charged = costs.seconds["windows"]
+    assert 0.01 <= charged <= noting + 0.02
     one.boundary("training", 0.9)
-    assert costs.seconds["windows"] == pytest.approx(0.01)
+    assert costs.seconds["windows"] == charged
 
 
 def test_within_backward_a_window_stays_until_it_can_be_left(sampling: Sampling) -> None:

@@ -239,3 +239,12 @@ def test_of_steady_steps_the_last_before_everything_is_asked_is_timed_and_stands
     assert pace.untimed
     pace.disturb()
     assert (pace.untimed, pace.counted(69)) == (False, 1)
+
+
+def test_a_window_is_shorter_where_its_steps_cost_more_than_the_share_but_never_one_step() -> None:
+    schedule = Schedule(share=0.03, window_length=8)
+    assert schedule.length(elapsed=10.0, step=0.0) == 8
+    assert schedule.length(elapsed=10.0, step=0.01) == 8
+    assert schedule.length(elapsed=10.0, step=0.06) == 5
+    schedule.spend(0.25)
+    assert schedule.length(elapsed=10.0, step=0.06) == 2

@@ -13,7 +13,9 @@ from typing import Any, Protocol
 from torchvet.probes.base.schedule import Schedule
 
 OPERATOR_SECONDS = 12e-6
-"""What noting one operator costs, roughly."""
+"""What noting one operator costs at least, roughly: by it a window is bounded before any was measured."""
+ENTERING = 5e-6
+"""What an operator takes to reach the code that notes it, roughly."""
 # A median of fewer is one of the slow first steps.
 _ENOUGH = 3
 """Plain steps from which on a step's usual time is known."""
@@ -39,7 +41,8 @@ class Costs:
     """Seconds by kind of look, each counted once: `censuses` within a boundary are not its own. `seconds` are by the
     clock, what the program waited for; `graph_work` is what following graphs took of this thread's own work.
 
-    What sampled steps cost is their excess over plain ones, once there are some.
+    What sampled steps cost is the work of noting their operators, which is measured, and what it takes to enter that
+    work, by their excess over plain steps.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -56,8 +59,11 @@ class Costs:
         self._looked = 0.0
         # Of the last 64 only: a program's steps get slower or faster as it runs.
         self._plain: deque[float] = deque(maxlen=64)
-        self._waiting: list[tuple[float, float]] = []
-        """Sampled steps not accounted for yet: their seconds, and what their operators should have cost."""
+        self._waiting: list[tuple[float, float, float]] = []
+        """Sampled steps not accounted for yet: their seconds, those of noting their operators, and what it should have
+        taken to enter that."""
+        self.sampled = 0.0
+        """Seconds that the sampled step accounted for last has cost."""
         self._last = time.perf_counter()
 
     def of(self, kind: str) -> Look:
@@ -94,9 +100,13 @@ class Costs:
         if self._waiting and len(self._plain) >= _ENOUGH:
             self.settle()
 
-    def sampled_step(self, seconds: float, operators: int) -> None:
-        """A step passed in which that many operators were noted."""
-        self._waiting.append((seconds, operators * OPERATOR_SECONDS))
+    def looked(self) -> float:
+        """Seconds of looks since the last call of `step`."""
+        return self._looked
+
+    def sampled_step(self, seconds: float, operators: int, noting: float) -> None:
+        """A step passed in which that many operators were noted. That took `noting` seconds of this thread's work."""
+        self._waiting.append((seconds, noting, operators * ENTERING))
         if len(self._plain) >= _ENOUGH:
             # Later windows are charged to the schedule at once, so that it opens fewer.
             self.settle(free=False)
@@ -104,16 +114,17 @@ class Costs:
     def settle(self, free: bool = True) -> None:
         """Account for the sampled steps that wait for it; those before any plain one are `free` of the budget.
 
-        Steps differ by themselves (warming up, the length of a text): what their operators cost bounds the excess.
+        Steps differ by themselves (warming up, the length of a text): what was measured bounds the excess.
         """
         usual = statistics.median(self._plain) if self._plain else None
-        for seconds, estimate in self._waiting:
+        for seconds, noting, entering in self._waiting:
             # Twice the estimate at most: a long batch or a first compilation in a sampled step is no cost
             # of torchvet's.
-            excess = estimate if usual is None else max(0.0, min(seconds - usual, 2 * estimate))
-            self.seconds["windows"] += excess
+            rest = entering if usual is None else max(0.0, min(seconds - noting - usual, 2 * entering))
+            self.sampled = noting + rest
+            self.seconds["windows"] += self.sampled
             if not free:
-                self._schedule.spend(excess)
+                self._schedule.spend(self.sampled)
         # Also where a step's kind changes: seconds of an evaluation's step say nothing of training.
         self._waiting.clear()
 

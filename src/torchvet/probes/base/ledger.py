@@ -178,6 +178,10 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         """Set where the mode should be left and cannot be yet."""
         self.took = 0.0
         """Seconds of the operator that listeners hear."""
+        self.noting = 0.0
+        """Seconds that noting operators has taken so far, but for looks that are accounted for by themselves."""
+        self.looked: Callable[[], float] = lambda: 0.0
+        """Seconds of such looks."""
         self._located: tuple[Line | None, Line | None] | None = None
         self.operators = 0
         self.most_operators = 1 << 60
@@ -198,6 +202,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         # This runs at every operator of the program in sampled steps: nothing but comparisons before `_note`.
         if self.broken is None and not (self.pausing.on or self.stopped) and self.operators < self.most_operators:
             self.operators += 1
+            looked, noting = self.looked(), perf_counter()
             try:
                 self._note(func, args, out)
                 self.took, self._located = took, None
@@ -209,6 +214,8 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
             # Once broken nothing is noted any more: half an event log would give a wrong peak.
             except Exception as error:  # the program must not suffer from what watches it
                 self.broken = error.with_traceback(None)  # its frames would keep the program's variables
+            # Looks within are accounted for by themselves.
+            self.noting += max(0.0, perf_counter() - noting - (self.looked() - looked))
         return out
 
     def _note(self, func: Any, args: Any, out: Any) -> None:

@@ -102,6 +102,12 @@ class Schedule:
             return False
         return True
 
+    def length(self, elapsed: float, step: float) -> int:
+        """Steps of the next window: fewer than planned, though never less than two, where sampled steps that cost
+        `step` seconds each would exceed the share."""
+        spare = self.share * elapsed - self.spent
+        return max(2, min(self.window_length, int(spare / step))) if step > 0 else self.window_length
+
     def window_closed(self, tick: int) -> None:
         """A window ended at this tick: plan the next, further away each time, sooner when growth is suspected."""
         self.windows += 1

@@ -205,7 +205,7 @@ class Looks(Host):
         # Then what goes by the window's survivors, which may want the next one sooner.
         self.bus.told("look", tick, kind)
         if not self._sampling.on and self.schedule.opens_window(tick, elapsed):
-            self._start_window(kind, tick, elapsed, self.schedule.window_length)
+            self._start_window(kind, tick, elapsed, self.schedule.length(elapsed, self.costs.sampled))
         # Last: whatever was begun above makes the next step one that is not steady.
         self._pace.asked(kind, tick, time.perf_counter(), self._is_steady())
         if self._pace.untimed:

@@ -53,6 +53,7 @@ class Sampling:
         self.ledger = Ledger()
         self.ledger.module = self._module_path
         self.ledger.running = self._module
+        self.ledger.looked = costs.looked
         self._calls = _Calls()
         self.windows = 0
         self.steps = 0
@@ -67,6 +68,8 @@ class Sampling:
         self._thread = 0
         self._refused = 0
         self._noted = 0
+        self._noting = self._worked = 0.0
+        """What noting had taken, and the thread's work, when the last sampled step ended."""
         self._partial = self._light = False
         """Whether a window has ended amid the step that runs, and whether it was an evaluation's."""
 
@@ -108,6 +111,7 @@ class Sampling:
         self._taps.watch_modules()
         self.stack.clear()
         ledger.operators = self._noted = 0
+        self._worked = time.thread_time()
         seconds = math.inf if self._schedule.every_step else _WINDOW_SECONDS + self._schedule.share * elapsed
         # A window's cost is bounded by what it may note, as it cannot be stopped by a clock.
         ledger.most_operators = int(min(seconds / OPERATOR_SECONDS, 1 << 60))
@@ -133,9 +137,12 @@ class Sampling:
         return len(one.ticks) >= one.length
 
     def _account(self, seconds: float, lightly: bool) -> None:
-        before, self._noted = self._noted, self.ledger.operators
-        operators = self._noted - before
-        self._costs.sampled_step(seconds, operators)
+        operators, noting = self.ledger.operators - self._noted, self.ledger.noting - self._noting
+        self._noted, self._noting = self.ledger.operators, self.ledger.noting
+        worked, self._worked = time.thread_time() - self._worked, time.thread_time()
+        # By the clock, as its thread's would take long to read at each operator; but on a busy machine no more than the
+        # whole step's work.
+        self._costs.sampled_step(seconds, operators, min(noting, worked) if worked > 0 else noting)
         self.disturbed += not (lightly and operators * OPERATOR_SECONDS <= _LITTLE * seconds)
 
     def backward_ended(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from array import array
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -422,5 +423,11 @@ def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
 def _digest(made: list[torch.Tensor]) -> int | None:
     """A few elements of each result, as one number; None where one of them has none to look at."""
     some = [some_of(tensor, _SAMPLES) for tensor in made]
-    told = [tuple(one.tolist()) for one in some if one is not None]
-    return hash(str(told)) if told and len(told) == len(made) else None
+    told = [_bytes(one.tolist()) for one in some if one is not None]
+    return hash(tuple(told)) if told and len(told) == len(made) else None
+
+
+def _bytes(elements: list[Any]) -> bytes | str:
+    """Numbers as something that can be hashed. Bytes of floats, as NaN is not equal to itself; text takes ten times as
+    long."""
+    return array("d", elements).tobytes() if isinstance(elements[0], float) else str(elements)

@@ -33,6 +33,9 @@ _PARTS = 32
 _PLACES = 4
 _WEIGHTS = 32
 """Elements of a parameter that are looked at."""
+_PASSED = 32
+"""Calls that gradients go through, from the first one on, after which a part is left: an adapter's frozen layer is
+called so in every step, and a look at each of its calls would say nothing."""
 _SECONDS, _SHARE = 0.1, 0.01
 """What looking may take: so many seconds, and a share of the time since the first call."""
 
@@ -97,6 +100,8 @@ class _Part:
     """The step in which it was met."""
     places: list[Place] = field(default_factory=list)
     calls: int = 0
+    passed: int = 0
+    """Calls that gradients went through."""
     seconds: float = 0.0
     timed: int = 0
     row_bytes: int = 0
@@ -184,6 +189,9 @@ class RowsSeenAgainProbe(TimeWatcher):
         """A call begins; None if gradients go through it."""
         with private.DisableTorchFunction():
             if with_gradients and any(map(_wants_gradient, tensors_within([args, kwargs]))):
+                part.passed += 1
+                if not part.calls and part.passed >= _PASSED:
+                    self._leave(part)
                 return None
         digests = None
         part.calls += 1
