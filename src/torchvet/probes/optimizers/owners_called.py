@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Collection
+from types import FrameType
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ class OwnersCalled:
         self._owners: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._heard: dict[int, Place | None] = {}
         """By parameter: the line that ran its owner with gradients switched off, or None if any had them on."""
+        self._outside: set[int] = set()
+        """Those of which some such call was in no reentrant checkpoint."""
         self._asked: set[int] = set()
         """Parameters whose owners were listened for to the end."""
 
@@ -59,6 +62,8 @@ class OwnersCalled:
         with self._host.looking("modules without gradients"):
             off = torch.is_inference_mode_enabled() or not torch.is_grad_enabled()
             places = user_lines(sys._getframe(1), 1) if off else []
+            if not (off and _is_checkpointed(sys._getframe(1))):
+                self._outside.update(map(id, module._parameters.values()))
             for parameter in module._parameters.values():
                 if not off:
                     # With gradients once is enough: it may not be blamed on the region.
@@ -71,7 +76,23 @@ class OwnersCalled:
         places = [self._heard.get(key) for key in parameters]
         return places[0] if places and all(place is not None for place in places) else None
 
+    def checkpointed(self, parameters: Collection[int]) -> bool:
+        """Whether the owners of all of these ran within reentrant checkpoints only."""
+        return self.switched_off(parameters) is not None and self._outside.isdisjoint(parameters)
+
     def silent(self, parameters: Collection[int]) -> bool:
         """Whether none of these was run, as far as they have owners that were listened for."""
         mine = self._asked.intersection(parameters)
         return bool(mine) and not mine & self._heard.keys()
+
+
+def _is_checkpointed(frame: FrameType | None) -> bool:
+    """Whether a frame is within the forward pass of `torch.utils.checkpoint` with `use_reentrant=True`."""
+    module = sys.modules.get("torch.utils.checkpoint")
+    forward = getattr(getattr(module, "CheckpointFunction", None), "forward", None)
+    code = getattr(forward, "__code__", None)
+    while code is not None and frame is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False

@@ -30,6 +30,7 @@ from torchvet.rules.kit import (
 )
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.empty_steps import refused_empty
+from torchvet.rules.training import _reentrant as reentrant
 from torchvet.rules.training._dropped_columns import Wanted, wanted_columns
 from torchvet.rules.training.fixes.dropped_columns import kept_by_the_trainer
 from torchvet.rules.training.fixes.softmax import along_another
@@ -44,7 +45,10 @@ _HARMLESS = re.compile(r"^(print|append|item|format|float|update|add_scalar|log|
 _FREEZES = re.compile(r"freez|froz", re.I)
 """In the name of a function on the way: it means to freeze."""
 _OF_ONE = "softmax of one value"
+_REENTRANT = "behind a reentrant checkpoint"
 _DROPPED = "columns dropped by a Trainer"
+_FIXES = {_OF_ONE: along_another, _DROPPED: kept_by_the_trainer, _REENTRANT: reentrant.not_reentrant}
+"""By the variant of a finding of a run."""
 _ENOUGH = 4
 """Checked steps from which on an optimizer is judged."""
 _SURE = 5
@@ -138,7 +142,7 @@ class StepWithoutBackward(loops.LoopRule):
         elif (wanted := wanted_columns(rank, recording, use.without_gradient, use.silent)) is not None:
             yield self._dropped(rank, use, wanted)
         else:
-            yield self._partly(rank, use)
+            yield self._partly(rank, recording, use)
 
     def _none_at_all(self, rank: RankRecording, use: OptimizerUse, swapped: bool) -> Finding:
         cause = "backward does not start from anything computed from these parameters, or the way is cut"
@@ -246,11 +250,14 @@ class StepWithoutBackward(loops.LoopRule):
             about=About(variant=_DROPPED) if wanted.alone else NOTHING_MORE,
         )
 
-    def _partly(self, rank: RankRecording, use: OptimizerUse) -> Finding:
+    def _partly(self, rank: RankRecording, recording: Recording, use: OptimizerUse) -> Finding:
         severity: Severity = "info"
+        asked = reentrant.setting(recording) if use.checkpointed else None
         cause = "the loss does not depend on them in these steps"
         advice = "leave them out of the optimizer, or check that the loss reaches them"
-        if use.switched_off is not None:
+        if use.checkpointed:
+            cause, advice, severity = reentrant.CAUSE, reentrant.ADVICE, "warning"
+        elif use.switched_off is not None:
             cause = "their modules ran with gradients switched off (no_grad, inference_mode), here"
             advice = "run them with gradients; if they are to stay as they are, leave them out of the optimizer"
             # Who freezes other parts by `requires_grad` meant these to be trained.
@@ -259,21 +266,22 @@ class StepWithoutBackward(loops.LoopRule):
             cause = "their modules did not run in the steps that were heard"
         return self.observed(
             rank,
-            use.switched_off or use.place or use.step_place,
+            asked or use.switched_off or use.place or use.step_place,
             _never(use),
             cause=cause,
             advice=advice,
             severity=severity,
             measured=Measured(steps=use.steps),
+            related=[self.beside("called", "they run here", use.switched_off)] if asked and use.switched_off else [],
+            about=About(variant=_REENTRANT) if asked else NOTHING_MORE,
         )
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Call backward on the loss that the step's loop computes before it; a softmax over a dimension that has more
         than one value."""
-        if about(finding).variant == _OF_ONE:
-            return along_another(file, finding)
-        if about(finding).variant == _DROPPED:
-            return kept_by_the_trainer(file, finding)
+        known = _FIXES.get(about(finding).variant)
+        if known is not None:
+            return known(file, finding)
         for stepped, _ in calls_at(file, finding, "step"):
             before = stepped.unit.events[: stepped.index]
             events = [e for e in before if e.inside(stepped.loop) and not e.excludes(stepped)]

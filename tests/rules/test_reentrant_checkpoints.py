@@ -1,0 +1,65 @@
+"""TRN104 on parameters behind a reentrant checkpoint that no gradient enters, and on checkpoints that are entered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example_runs import forked
+from observed_fixes import fixed_lines
+
+from torchvet.finding import About
+
+PROGRAM = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+torch.manual_seed(0)
+stem, block, head = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.Linear(8, 1)
+stem.requires_grad_({stem})
+parameters = [p for one in (stem, block, head) for p in one.parameters() if p.requires_grad]
+optimizer = torch.optim.AdamW(parameters, lr=0.01)
+options = {{"use_reentrant": {reentrant}}}
+for step in range(24):
+    x = stem(torch.randn(4, 8))
+    x = {run}
+    optimizer.zero_grad()
+    head(x).square().mean().backward()
+    optimizer.step()
+"""
+CHECKPOINT = "checkpoint(block, x, **options)"
+
+
+def found(folder: Path, stem: bool = False, reentrant: bool = True, run: str = CHECKPOINT) -> dict[str, Any] | None:
+    """The finding of a run of it."""
+    findings = forked(PROGRAM.format(stem=stem, reentrant=reentrant, run=run), folder)
+    assert findings is not None
+    return next((one for one in findings if one["code"] == "TRN104"), None)
+
+
+def test_none_of_the_inputs_requires_a_gradient(tmp_path: Path) -> None:
+    one = found(tmp_path)
+    assert one is not None and one["severity"] == "warning" and "use_reentrant=True" in one["cause"]
+    assert one["location"]["line"] == 11 and [other["line"] for other in one["related"]] == [14]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"stem": True}, {"reentrant": False}, {"run": "checkpoint(block, x.requires_grad_(), **options)"}]
+)
+def test_a_checkpoint_that_gradients_enter(tmp_path: Path, changed: dict[str, Any]) -> None:
+    assert found(tmp_path, **changed) is None
+
+
+def test_gradients_that_are_switched_off_elsewhere_are_no_checkpoint(tmp_path: Path) -> None:
+    one = found(tmp_path, run="(torch.no_grad()(block)(x) + checkpoint(torch.tanh, x, **options))")
+    assert one is not None and "use_reentrant" not in one["cause"]
+
+
+@pytest.mark.parametrize("given", ["use_reentrant=True", '**{"use_reentrant": True}'])
+def test_the_setting_is_changed(given: str) -> None:
+    text = f"from torch.utils.checkpoint import checkpoint\nx = checkpoint(block, x, {given})  # HERE\n"
+    about = About(variant="behind a reentrant checkpoint")
+    _, added = fixed_lines("TRN104", text, "# HERE", about=about)
+    assert [one.split("  #")[0] for one in added] == [f"x = checkpoint(block, x, {given.replace('True', 'False')})"]
