@@ -50,8 +50,8 @@ def local_copy(path: str, folder: str = "") -> Iterator[Path]:
         yield Path(folder, path)
         return
     system, name = _system(path)
-    with Scratch() as folder:
-        place = folder / PurePosixPath(name).name
+    with Scratch() as scratch:
+        place = scratch / PurePosixPath(name).name
         for source in system.ls(name, detail=False) if system.isdir(name) else [name]:
             target = place / PurePosixPath(source).name if source != name else place
             target.parent.mkdir(exist_ok=True)
