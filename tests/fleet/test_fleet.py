@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +25,23 @@ from torchvet.fleet.engines import DIED, Work
 from torchvet.fleet.local_engine import LocalEngine
 from torchvet.fleet.paths import files_of, local_copy
 from torchvet.renderers import renderer_for
+
+
+class Elsewhere:
+    """An engine whose workers have a working directory of their own, as those of a cluster that runs already."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def digests(self, paths: Sequence[str], work: Work) -> Generator[Digest, None, None]:
+        for path in paths:
+            here = os.getcwd()
+            os.chdir(self.folder)
+            try:
+                digest = work(path)
+            finally:
+                os.chdir(here)
+            yield digest
 
 
 class Here:
@@ -120,6 +138,48 @@ def test_ray_gives_the_same_bytes(report: Report, fleet: Path) -> None:
     from torchvet.fleet.ray_engine import RayEngine
 
     assert text(inspect_fleet(files_of([str(fleet)]), RayEngine(2), Asked()), "json") == text(report, "json")
+
+
+def test_relative_paths_are_those_of_the_command(fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(fleet.parent)
+    paths = files_of([fleet.name])
+    assert not any(Path(path).is_absolute() for path in paths)
+    there = text(inspect_fleet(paths, Elsewhere(tmp_path), Asked()), "json")
+    assert there == text(inspect_fleet(paths, Here(), Asked()), "json")
+
+
+def test_a_cluster_that_runs_already_gives_the_same_bytes(
+    fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    from torchvet.fleet.ray_engine import RayEngine
+
+    monkeypatch.chdir(tmp_path)
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    try:
+        monkeypatch.chdir(fleet.parent)
+        paths = files_of([fleet.name])
+        there = text(inspect_fleet(paths, RayEngine(address=cluster.address), Asked()), "json")
+    finally:
+        cluster.shutdown()
+    assert there == text(inspect_fleet(paths, Here(), Asked()), "json")
+
+
+def test_an_address_where_nothing_listens_is_bad_input_at_once(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Ray:
+        is_initialized, init = (
+            staticmethod(lambda: False),
+            staticmethod(lambda **_: pytest.fail("Ray tries for minutes")),
+        )
+
+    monkeypatch.setattr("torchvet.fleet.ray_engine.extra", lambda *_: Ray)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    assert main(["inspect", str(fleet), "--engine", "ray", "--address", address]) == 2
+    assert f"Ray: the cluster at {address} cannot be reached: " in capsys.readouterr().err
 
 
 def test_an_ignored_rule_is_asked_of_no_file_and_in_no_comparison(fleet: Path) -> None:

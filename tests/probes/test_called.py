@@ -15,7 +15,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, steps: Sequence[tuple[int, int | No
     """After steps of these numbers, each with the number of the last collective by its end."""
     counts = CallCounts()
     for number, total in steps:
-        monkeypatch.setattr(called, "numbered", lambda total=total: total)
+        monkeypatch.setattr(called, "numbered", lambda of_all_ranks, total=total: total)
         counts.step(number)
     return counts.record()
 

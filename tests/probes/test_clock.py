@@ -38,6 +38,11 @@ def step(clock: StepClock, key: int = 7) -> StepKind | None:
     return clock.optimizer_stepped(key)
 
 
+def step_for(first: int, key: int = 7) -> Event:
+    """An optimizer's step whose groups begin with this parameter."""
+    return lambda clock: clock.optimizer_stepped(key, 0, first)
+
+
 def step_of(key: int) -> Event:
     return lambda clock: clock.optimizer_stepped(key)
 
@@ -375,3 +380,31 @@ def test_optimizers_within_backward_make_one_step_of_it() -> None:
     clock, found = play([*[within] * 6, backward] * 30)
     assert (clock.counts, clock.outside_steps) == ({"training": 30}, 0)
     assert found == ["training"] * 30
+
+
+def test_an_optimizer_that_is_stepped_group_by_group_makes_one_step() -> None:
+    """As libraries do that shard its state."""
+    clock, kinds = play([forward, backward, step_for(1), step_for(2), step_for(3)] * 5)
+    assert kinds == ["training"] * 5 and clock.counts["training"] == 5
+
+
+def test_groups_that_have_a_backward_pass_each_are_heard_as_before() -> None:
+    clock, _ = play([forward, backward, step_for(1), forward, backward, step_for(1)] * 3)
+    assert clock.counts["training"] == 6
+    clock, _ = play([backward, step_for(1), step_for(1)] * 3)
+    assert clock.counts["training"] == 6, "the same parameters again: a step of its own"
+
+
+def test_two_optimizers_stepped_group_by_group_make_one_step() -> None:
+    one = [backward, step_for(1), step_for(2), backward, step_for(3, OTHER), step_for(4, OTHER)]
+    clock, _ = play(one * 4)
+    assert clock.counts["training"] == 4
+
+
+def test_steady_steps_are_counted_group_by_group_as_well() -> None:
+    clock, _ = play([backward, step_for(1), step_for(2)] * 3)
+    one = clock.of_thread(0)
+    for _ in range(3):
+        clock.backward_again(one)
+        assert clock.optimizer_stepped_again(one, 7, 1) and not clock.optimizer_stepped_again(one, 7, 2)
+    assert clock.counts["training"] == 6

@@ -10,6 +10,7 @@ import torch
 
 from torchvet.probes.base import host
 from torchvet.probes.base.schedule import Schedule
+from torchvet.probes.internals import collectives
 from torchvet.probes.memory import host_samples
 from torchvet.probes.memory.host_samples import HostSampler
 from torchvet.recording.records.training import HostSamples
@@ -133,6 +134,21 @@ def test_collectives_that_torch_records_are_counted(
     finally:
         torch.distributed.destroy_process_group()
     assert began == recorded[0] and record.collectives == ([recorded[1]] * 2 if recorded[1] else [])
+
+
+def test_collectives_of_groups_that_libraries_make_are_counted() -> None:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        group = torch.distributed.new_group([0])
+        began = collectives.numbered(), collectives.numbered(of_all_ranks=True)
+        for _ in range(3):
+            torch.distributed.all_reduce(torch.ones(1), group=group)
+        torch.distributed.all_reduce(torch.ones(1))
+        assert (collectives.numbered(), collectives.numbered(of_all_ranks=True)) == tuple((n or 0) + 4 for n in began)
+        assert host_samples._recorded() == collectives.numbered()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert collectives.numbered() is None
 
 
 def test_a_torch_that_records_none_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -410,3 +410,19 @@ def test_parameters_that_are_frozen_later_are_no_trainable_ones() -> None:
         loop.step(optimizer)
         (use,) = loop.uses()
         assert (use.without_gradient_count, use.trainable) == (2, 0 if frozen else 2)
+
+
+def test_parameters_that_were_taken_out_of_an_optimizer_are_not_missed() -> None:
+    """A library makes the program's optimizer step on a flat copy, and hands that its gradients."""
+    model, optimizer = small()
+    loop = Loop(optimizer, root=model)
+    flat = torch.cat([p.detach().flatten() for p in model.parameters()]).requires_grad_()
+    optimizer.param_groups[0]["params"] = [flat]
+    for _ in range(8):
+        loop.backward(model(X).sum())
+        flat.grad = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        loop.step(optimizer)
+        flat.grad = None
+        model.zero_grad()
+    (use,) = loop.uses()
+    assert (use.without_gradient_count, use.without_gradient, use.starved) == (0, [], 0)

@@ -92,3 +92,24 @@ def test_gradients_are_known_from_before_they_were_clipped(
 def test_gradients_that_nobody_clipped_have_no_earlier_state(model: torch.nn.Linear) -> None:
     found = stepped(model, lambda m: None)
     assert found.clipped is None and all(one.unclipped is None for one in found.parameters)
+
+
+@pytest.mark.parametrize("of_module", [True, False], ids=["its own", "copies"])
+def test_an_optimizer_that_steps_on_copies_is_told(model: torch.nn.Linear, of_module: bool) -> None:
+    host = ByHand()
+    flat = torch.ones(10, requires_grad=True)
+    flat.grad = torch.ones(10)
+    optimizer = torch.optim.SGD(model.parameters() if of_module else [flat], 0.1)
+    host.known.add_optimizer(optimizer)
+    host.known.add_root(model)
+    watcher = ReplicaWatcher(host)
+    watcher.install()
+    try:
+        watcher.heed()
+        watcher.optimizer_starts(optimizer)
+        optimizer.step()
+        watcher.optimizer_ended(optimizer)
+    finally:
+        watcher.remove()
+    (found,) = (record for record in host.written if isinstance(record, Replicas))
+    assert all(one.copied is not of_module for one in found.parameters)

@@ -38,7 +38,8 @@ def one(number: int, *records: Any) -> RankRecording:
 def looks(rank: int, apart: tuple[str, ...] = ("w", "b"), since: int = 1, **more: Any) -> list[Replicas]:
     """Parameters w and b after each look; those that are `apart` have a value of the rank's own since a step."""
     facts = {"rates": [0.1], "wrapped": False, "sharded": (), "own_gradients": apart, "before": (), "until": 99,
-             "clips": False, "unclipped": None, "passed": None, "late": False, **more}  # fmt: skip
+             "clips": False, "unclipped": None, "passed": None, "late": False,
+             "copied": False, **more}  # fmt: skip
 
     def of(name: str, step: int) -> Replica:
         own = name in apart and since <= step < facts["until"]
@@ -46,7 +47,8 @@ def looks(rank: int, apart: tuple[str, ...] = ("w", "b"), since: int = 1, **more
             name=name, shape=(2,), wrapped=facts["wrapped"], sharded=name in facts["sharded"],
             before=(rank if name in facts["before"] else 7) if step == 1 else None,
             gradient=rank if name in facts["own_gradients"] else 5, after=100 * step + rank * own,
-            passed=facts["passed"], unclipped=facts["unclipped"] if facts["clips"] else None, late=facts["late"],
+            unclipped=facts["unclipped"] if facts["clips"] else None,
+            passed=facts["passed"], late=facts["late"], copied=facts["copied"],
         )  # fmt: skip
 
     return [
@@ -64,6 +66,14 @@ def looks(rank: int, apart: tuple[str, ...] = ("w", "b"), since: int = 1, **more
 
 def found(first: list[Any], second: list[Any], code: str = "DST110") -> list[Finding]:
     return [f for f in diagnose(Recording([one(0, *first), one(1, *second)])).findings if f.code == code]
+
+
+def test_copies_that_began_unlike_are_shards_and_those_that_began_alike_are_replicas() -> None:
+    """What a library steps on in place of a model's parameters: a part for each rank, or the whole."""
+    shards = {"copied": True, "before": ("w", "b")}
+    assert found(looks(0, **shards), looks(1, **shards)) == []
+    wholes = {"copied": True, "own_gradients": ()}
+    assert len(found(looks(0, since=3, **wholes), looks(1, since=3, **wholes))) == 1
 
 
 def test_equal_replicas_are_healthy() -> None:

@@ -5,6 +5,7 @@ paths ──engine──▶ workers: `digest_of` a file, where it lies ──dig
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
@@ -27,10 +28,14 @@ def inspect_fleet(
     """
     from torchvet.fleet.digest import digest_of
     from torchvet.fleet.merge import merged
+    from torchvet.fleet.paths import is_relative
 
+    # The workers of a cluster that runs already have a working directory of their own.
+    folder = os.getcwd() if any(is_relative(path) for path in paths) else ""
+    work = partial(digest_of, asked=asked, folder=folder)
     digests: list[Digest] = []
     try:
-        with closing(engine.digests(paths, partial(digest_of, asked=asked))) as coming:
+        with closing(engine.digests(paths, work)) as coming:
             for digest in coming:
                 digests.append(digest)
                 heard(digest)

@@ -52,12 +52,13 @@ class Digest(msgspec.Struct, kw_only=True):
     trace: RankTrace | None = None
 
 
-def digest_of(path: str, asked: Asked) -> Digest:
-    """The digest of a file. Raises nothing: what goes wrong with one of thousands of files is said in its digest."""
+def digest_of(path: str, asked: Asked, folder: str = "") -> Digest:
+    """The digest of a file; a relative path is one from `folder`. Raises nothing: what goes wrong with one of thousands
+    of files is said in its digest."""
     size = 0
-    place = Path(path)
+    place = Path(folder, path)
     try:
-        with local_copy(path) as place:
+        with local_copy(path, folder) as place:
             size = _size(place)
             return _read(path, place, asked, size)
     except Exception as error:

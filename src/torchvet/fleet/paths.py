@@ -37,15 +37,21 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
+def is_relative(path: str) -> bool:
+    """Whether the working directory is needed to find it."""
+    return not is_remote(path) and not Path(path).is_absolute()
+
+
 @contextmanager
-def local_copy(path: str) -> Iterator[Path]:
-    """Where a file can be read: its own place, or a temporary copy of a remote one. The copy is removed after."""
+def local_copy(path: str, folder: str = "") -> Iterator[Path]:
+    """Where a file can be read: its own place, below `folder` where the path is relative, or a temporary copy of a
+    remote one. The copy is removed after."""
     if not is_remote(path):
-        yield Path(path)
+        yield Path(folder, path)
         return
     system, name = _system(path)
-    with Scratch() as folder:
-        place = folder / PurePosixPath(name).name
+    with Scratch() as scratch:
+        place = scratch / PurePosixPath(name).name
         for source in system.ls(name, detail=False) if system.isdir(name) else [name]:
             target = place / PurePosixPath(source).name if source != name else place
             target.parent.mkdir(exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections import deque
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from torchvet.fleet.paths import extra
 
 _AHEAD = 2
 """Tasks that are handed in for each worker, so that none waits for its next file."""
+_CONNECTING = 10.0
+"""Seconds that the host of a cluster has to answer: Ray itself tries for many minutes where nothing listens."""
 _STORE = 128 << 20
 """Bytes of a local cluster's object store: digests are small."""
 
@@ -70,6 +73,7 @@ class RayEngine:
         own: dict[str, Any] = {"num_gpus": 0, "include_dashboard": False, "object_store_memory": _STORE}
         own |= {"num_cpus": self.workers} if self.workers else {}
         try:
+            _reach(self.address)
             self.ray.init(
                 address=self.address or "local",
                 log_to_driver=False,
@@ -79,3 +83,10 @@ class RayEngine:
         except Exception as error:
             where = f"the cluster at {self.address} cannot be reached" if self.address else "no cluster can be started"
             raise BadInput(f"Ray: {where}: {error}") from error
+
+
+def _reach(address: str | None) -> None:
+    """Raises OSError where an address names a port (`host:6379`, `ray://host:10001`) and nothing listens there."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECTING).close()

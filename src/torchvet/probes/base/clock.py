@@ -34,6 +34,10 @@ class ThreadSteps:
 
     stepped: set[int] = field(default_factory=set)
     """The optimizers that stepped in it."""
+    stepped_for: set[tuple[int, int]] = field(default_factory=set)
+    """The same, each with the first parameter that it stepped for."""
+    heard: int = 0
+    """`backwards` as an optimizer stepped last."""
     backwards: int = 0
     uncounted: int = 0
     """Backward calls, and those of them that no step has taken in."""
@@ -45,7 +49,21 @@ class ThreadSteps:
         # Where `SILENT` calls made steps of their own the count is of two kinds of loop, and no habit of one.
         if self.backwards == self.uncounted:  # else there were steps of their own in between
             self.most = max(self.most, self.backwards)
-        self.backwards = self.uncounted = 0
+        self.backwards = self.uncounted = self.heard = 0
+
+    def goes_on(self, key: int, first: int) -> bool:
+        """Whether an optimizer only goes on with a step, for other parameters and with no backward pass in between:
+        libraries that shard its state step it once for each of its groups."""
+        part = (key, first)
+        goes_on = self.heard == self.backwards and key in self.stepped and part not in self.stepped_for
+        self.heard = self.backwards
+        self.stepped_for.add(part)
+        return goes_on
+
+    def begins(self, key: int, first: int) -> None:
+        """An optimizer stepped, which belongs to an iteration of its own."""
+        self.stepped = {key}
+        self.stepped_for = {(key, first)}
 
 
 class StepClock:
@@ -116,19 +134,22 @@ class StepClock:
             # Otherwise a second optimizer at the address of one that has died would end a step at once.
             thread.stepped.discard(key)
 
-    def optimizer_stepped(self, key: int, thread: int = 0) -> StepKind | None:
-        """An optimizer finished a step. Several optimizers in one iteration of a thread (a GAN) make one step.
+    def optimizer_stepped(self, key: int, thread: int = 0, first: int = 0) -> StepKind | None:
+        """An optimizer finished a step; `first` names the first of its parameters. Several optimizers in one iteration
+        of a thread (a GAN) make one step.
 
         One that was made since the last boundary belongs to an iteration of its own.
         """
         self.busy()
         one = self.of_thread(thread)
+        if one.goes_on(key, first):
+            return None
         # Another optimizer of the same iteration (generator and discriminator): the step has ended already
         # with the first.
         if one.stepped and key not in one.stepped and key not in self._new_optimizers:
             one.stepped.add(key)
             return None
-        one.stepped = {key}
+        one.begins(key, first)
         return self._step_of(one)
 
     def optimizer_stepped_within(self) -> None:
@@ -196,12 +217,14 @@ class StepClock:
         one.uncounted += 1
 
     # Written out and not a call of `_step_of`: it runs in every steady step.
-    def optimizer_stepped_again(self, one: ThreadSteps, key: int) -> bool:
+    def optimizer_stepped_again(self, one: ThreadSteps, key: int, first: int = 0) -> bool:
         """The same as `optimizer_stepped`, where steps are steady and no optimizer is new. Whether a step has ended."""
+        if one.goes_on(key, first):
+            return False
         if key not in one.stepped:
             one.stepped.add(key)
             return False
-        one.stepped = {key}
+        one.begins(key, first)
         one.step_ended()
         # All that `_boundary` would set, for a level that cannot change here.
         self.restarted, self.steps, self._uncounted = False, 1, 0

@@ -15,7 +15,7 @@ from torchvet.probes.dry.sizing import Sizing
 from torchvet.probes.memory.out_of_memory import OutOfMemoryWatcher
 from torchvet.probes.session.observer import Observer
 from torchvet.probes.session.step_log import StepsReached
-from torchvet.probes.session.stepping import Boundary
+from torchvet.probes.session.stepping import Boundary, first_of
 from torchvet.recording.records.base import Place
 from torchvet.simulate.dry import files
 
@@ -57,7 +57,7 @@ class DryObserver(Observer):
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
-        self._boundary(self.stepping.optimizer_ended(id(optimizer)))
+        self._boundary(self.stepping.optimizer_ended(id(optimizer), first_of(optimizer)))
 
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""

@@ -163,6 +163,8 @@ def saved_of_function(node: Any) -> Any:
 
 RECORDS_COLLECTIVES = _name("torch._C._distributed_c10d._dump_fr_trace", _RING, None) is not None
 """Whether torch keeps what its last collectives were on every backend. Not on gloo in torch 2.6."""
+process_groups: Any = _name("torch.distributed.distributed_c10d._world", _RING, None)
+"""Knows all process groups of this rank; without it only the default one is."""
 store_of_group: Any = _name(
     "torch.distributed.distributed_c10d._get_default_store", "other ranks, by `watch()` and callbacks"
 )

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ import torch
 from torchvet.probes.base import host
 from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames, tap
 from torchvet.probes.internals import private
+from torchvet.probes.internals.collectives import numbered
 from torchvet.probes.memory.object_lines import ObjectTracing
 from torchvet.recording.records.training import HostSamples
 
@@ -156,15 +156,8 @@ class HostSampler(Watcher):
 
 
 def _recorded() -> int:
-    """Collectives of the default process group that torch's flight recorder holds, DistributedDataParallel's too."""
-    distributed = torch.distributed
-    if not (private.RECORDS_COLLECTIVES and distributed.is_initialized()):
-        return 0
-    group: Any = distributed.group.WORLD
-    # `_get_sequence_number_for_group` is private: without it the ring's growth counts as the program's.
-    with suppress(AttributeError, RuntimeError):  # not every backend counts
-        return min(int(group._get_sequence_number_for_group()), _ring())
-    return 0
+    """Collectives that torch's flight recorder holds, of all process groups and of libraries too."""
+    return min(numbered() or 0, _ring()) if private.RECORDS_COLLECTIVES else 0
 
 
 def _ring() -> int:

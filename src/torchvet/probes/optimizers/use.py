@@ -328,6 +328,8 @@ class OptimizerProbe(Watcher):
             # Whoever has optimizer state has been stepped with a gradient, whether or not we watched.
             # Iterating, and not asking by key: `state` is a defaultdict.
             state.never -= {id(p) for p in optimizer.state if optimizer.state[p]}
+            # What was taken out of its groups, as libraries do that step on copies, is not stepped on any more.
+            state.never &= {id(p) for g in optimizer.param_groups for p in g["params"]}
         missing = state.never - state.frozen.since.keys()
         state.names = {key: names.get(key) or state.names.get(key, "a parameter") for key in missing}
         state.use.without_gradient = sorted(state.names.values())[:8]

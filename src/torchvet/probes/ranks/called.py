@@ -1,17 +1,12 @@
 """Counts the collectives that a rank has called, by steps: where ranks wait for each other for good, the step in which
 one has called fewer than the others may lie long before, if sizes happened to fit.
 
-The process group numbers its collectives itself. Nothing is wrapped, and nothing is asked of other ranks.
+Process groups number their collectives themselves. Nothing is wrapped, and nothing is asked of other ranks.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
-
-import torch
-
-from torchvet.probes.ranks.membership import has_joined
+from torchvet.probes.internals.collectives import numbered
 from torchvet.recording.records.ranks import Called, CalledIn
 
 _MOST = 256
@@ -19,7 +14,7 @@ _MOST = 256
 
 
 class CallCounts:
-    """How many collectives of the group of all ranks this rank has called in each step."""
+    """How many collectives of all ranks this rank has called in each step."""
 
     def __init__(self) -> None:
         self._from: tuple[int, int] | None = None
@@ -30,7 +25,7 @@ class CallCounts:
 
     def step(self, number: int) -> None:
         """The step of this number has ended."""
-        total = numbered()
+        total = numbered(of_all_ranks=True)
         if total is None:
             return
         (before, called), self._at = self._at, (number, total)
@@ -53,14 +48,3 @@ class CallCounts:
         if self._from is None or not self._stretches:
             return None
         return Called(step=self._from[0], total=self._from[1], stretches=list(self._stretches))
-
-
-def numbered() -> int | None:
-    """The number of the last collective of the group of all ranks; None without a group, or where it counts none."""
-    if not has_joined():
-        return None
-    group: Any = torch.distributed.group.WORLD
-    # `_get_sequence_number_for_group` is private: without it nothing is known of the step in which ranks parted.
-    with suppress(AttributeError, RuntimeError):  # not every backend counts
-        return int(group._get_sequence_number_for_group())
-    return None

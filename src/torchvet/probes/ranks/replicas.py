@@ -190,6 +190,7 @@ class ReplicaWatcher(Watcher):
     def _seen(self, optimizer: Optimizer, first: bool) -> Iterator[Replica]:
         parameters = list(_parameters(optimizer))
         names, wrapped, late = self._names()
+        copied = self._steps_on_copies(parameters, names)
         gradients = [gradient_of(p) for p in parameters]
         before = digests(parameters) if first else [None] * len(parameters)
         # Biases that start at zero are equal whatever the seed was: they prove nothing.
@@ -207,7 +208,16 @@ class ReplicaWatcher(Watcher):
                 late=id(one) in late,
                 sharded=is_sharded(one),
                 constant=constant,
+                copied=copied,
             )
+
+    def _steps_on_copies(self, parameters: list[torch.Tensor], names: dict[int, str]) -> bool:
+        """Whether an optimizer's parameters are in no module, while modules have parameters that no optimizer has."""
+        if any(id(one) in names for one in parameters):
+            return False
+        owned = self.host.known.owned()
+        every = (p for root in self.host.known.live_roots() for p in root.parameters())
+        return any(p.requires_grad and id(p) not in owned for p in every)
 
     def _names(self) -> tuple[dict[int, str], set[int], set[int]]:
         """Parameters' names, which of them DistributedDataParallel keeps equal, and which came too late for it."""

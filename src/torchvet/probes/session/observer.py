@@ -15,7 +15,7 @@ from torchvet.probes.base.hooks import sheltered
 from torchvet.probes.base.watcher import Pass
 from torchvet.probes.internals import device
 from torchvet.probes.session.looks import Looks
-from torchvet.probes.session.stepping import Boundary, within_backward
+from torchvet.probes.session.stepping import Boundary, first_of, within_backward
 
 if TYPE_CHECKING:
     from torchvet.probes.session.session import Session
@@ -90,13 +90,17 @@ class Observer(Looks):
         self.log.add("optimizer", time.perf_counter() - self._optimizer_began)
         self.ledger.phase = None
         self.bus.tell("optimizer_ended", optimizer)
-        self._boundary(self.stepping.optimizer_ended(id(optimizer)))
+        self._boundary(self.stepping.optimizer_ended(id(optimizer), first_of(optimizer)))
 
     def ended_aside(self, optimizer: Optimizer | None, is_grad: bool = False) -> None:
         """See `Listener`."""
         if self._counts_aside():
             stepping = self.stepping
-            ended = stepping.backward_ended(is_grad) if optimizer is None else stepping.optimizer_ended(id(optimizer))
+            ended = (
+                stepping.backward_ended(is_grad)
+                if optimizer is None
+                else stepping.optimizer_ended(id(optimizer), first_of(optimizer))
+            )
             stepping.count(ended)
 
     def _counts_aside(self) -> bool:

@@ -19,7 +19,7 @@ from torchvet.probes.base import gradients
 from torchvet.probes.base.callers import whereabouts
 from torchvet.probes.base.clock import SILENT, ThreadSteps
 from torchvet.probes.base.hooks import tracing
-from torchvet.probes.session.stepping import within_backward
+from torchvet.probes.session.stepping import first_of, within_backward
 from torchvet.recording.records.base import StepKind
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class SteadySteps:
                 self._uses[key] = self._uses.get(key, 0) + 1
             for hear in hearing:
                 hear(optimizer)
-            looks.steady_step_ended(looks.stepping.again(self._steps, key), now)
+            looks.steady_step_ended(looks.stepping.again(self._steps, key, first_of(optimizer)), now)
         except Exception as error:
             self._failed(error)
 

@@ -121,7 +121,7 @@ class Stepping:
         """An optimizer's step begins on this thread."""
         self._in_optimizer.add(threading.get_ident())
 
-    def optimizer_ended(self, key: int) -> Boundary | None:
+    def optimizer_ended(self, key: int, first: int = 0) -> Boundary | None:
         """It ended. Within a backward pass, called by a hook, it is no moment to look: the pass ends the step."""
         thread = threading.get_ident()
         self._in_optimizer.discard(thread)
@@ -129,13 +129,13 @@ class Stepping:
         if within_backward():
             self._clock.optimizer_stepped_within()
             return None
-        return self.passed(self._clock.optimizer_stepped, key, thread)
+        return self.passed(self._clock.optimizer_stepped, key, thread, first)
 
-    def again(self, steps: ThreadSteps, key: int) -> Boundary | None:
+    def again(self, steps: ThreadSteps, key: int, first: int) -> Boundary | None:
         """An optimizer of this thread's steady steps has stepped: the boundary that this makes, if it makes one."""
         clock = self._clock
         with self._counting:
-            ended = clock.optimizer_stepped_again(steps, key)
+            ended = clock.optimizer_stepped_again(steps, key, first)
             return Boundary("training", clock.n, 1, False, self._era) if ended else None
 
     def backward_ended(self, is_grad: bool) -> Boundary | None:
@@ -156,6 +156,14 @@ class Stepping:
     def heard_elsewhere(self) -> bool:
         """Whether what happens on this thread is not heard because another looks."""
         return self.looking not in (0, threading.get_ident())
+
+
+def first_of(optimizer: Any) -> int:
+    """The identity of the first of an optimizer's parameters; 0 where it has none."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            return id(parameter)
+    return 0
 
 
 def within_backward() -> bool:

@@ -49,7 +49,7 @@ class CalledIn(msgspec.Struct):
 
 
 class Called(Record):
-    """How many collectives of the group of all ranks this rank has called: `total` by the end of step number `step`,
+    """How many collectives of all ranks this rank has called: `total` by the end of step number `step`,
     and so many in each step after it."""
 
     step: int
@@ -101,7 +101,8 @@ class Replica(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     DistributedDataParallel keeps a `wrapped` one equal on all ranks. A `late` one took the place of such a one, or was
     added, after the wrapping. Of a `sharded` one each rank has another part. A `constant` one had but one value before
-    the first step."""
+    the first step. A `copied` one belongs to no module, while no optimizer has the parameters of modules that train:
+    a library steps on copies of them, or on a part of these."""
 
     name: str
     shape: tuple[int, ...]
@@ -114,6 +115,7 @@ class Replica(msgspec.Struct, kw_only=True, omit_defaults=True):
     late: bool = False
     sharded: bool = False
     constant: bool = False
+    copied: bool = False
 
 
 class Replicas(Record):

@@ -42,8 +42,14 @@ def cause_of(recording: Recording, first: Look) -> Cause:
         advice = "seed all ranks alike before the model is made, or broadcast rank 0's parameters (DDP does so)"
         return Cause(why, advice, _other_seed(ranks))
     if same_gradients(apart):
-        why = "the ranks have the same gradients in this step, so that the optimizers' state or the update differs"
-        return Cause(why, "load the same optimizer state and use the same update on every rank")
+        why = (
+            "the ranks have the same gradients in this step: the optimizers' state or the update differs, or a rank "
+            "changed them"
+        )
+        return Cause(
+            why,
+            "load the same optimizer state and use the same update on every rank; change parameters on all ranks alike",
+        )
     return _of_gradients(recording, first)
 
 

@@ -49,14 +49,27 @@ def _look(step: int, of_ranks: list[records.ranks.Replicas]) -> Look:
 
 def _without_parts(looks: list[Look]) -> list[Look]:
     """Where ranks began with some parameters alike and with others not, these are shards, without a type that says
-    so. Ones and zeros are alike from the start in any case: of those some must be alike after they have changed."""
+    so. Ones and zeros are alike from the start in any case: of those some must be alike after they have changed. Copies
+    that a library steps on are shards unless they began alike."""
+    looks = _without_copies(looks)
     began_alike = bool(looks) and any(map(_began_alike, looks[0].rows))
     if not began_alike and not _stay_alike(looks):
         return looks
     own = [row for row in looks[0].rows if differ_before([row]) and not row[0].wrapped]
     parts = {_key(row) for row in own if began_alike or not same_gradients([row])}
     return [
-        look._replace(rows=[row for row in look.rows if _key(row) not in parts], parts=len(parts)) for look in looks
+        look._replace(rows=[row for row in look.rows if _key(row) not in parts], parts=look.parts + len(parts))
+        for look in looks
+    ]
+
+
+def _without_copies(looks: list[Look]) -> list[Look]:
+    alike = {_key(row) for row in looks[0].rows if _began_alike(row)} if looks else set()
+    kept = [[row for row in look.rows if not row[0].copied or _key(row) in alike] for look in looks]
+    return [
+        look._replace(rows=rows, parts=len(look.rows) - len(rows))
+        for look, rows in zip(looks, kept, strict=True)
+        if rows
     ]
 
 
