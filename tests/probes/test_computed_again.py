@@ -21,6 +21,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 fixed, table = torch.randn(N, N), torch.randn(24 * N, N)
 held, moved, array = torch.zeros(N, N), torch.zeros(N, N), numpy.ones((N, N), dtype="float32")
 shared = torch.from_numpy(array)
+arrays = [numpy.arange(N * N, dtype="float32").reshape(N, N) / N**2 for _ in range(3)]
+places, shuffled, kept = map(torch.from_numpy, arrays)
 
 {functions}
 
@@ -54,10 +56,12 @@ EACH_STEP = {
     "in place": "return (fixed @ held).mul_(2).exp()",
     "with out=": "return torch.matmul(fixed, fixed, out=torch.empty(N, N))",
     "of a slice": "return (table[: N].sigmoid() @ fixed)",
+    "of an array that stays": "return (kept + 1).sigmoid()",
     "sorted": "return fixed.sort(dim=1).values",
 }
 IN_ONE_STEP = {
     "a second forward pass": "return model(x).detach().sigmoid()",
+    "a pass without gradients before": "with torch.no_grad(): model(2 * x)\n    return model(2 * x)",
     "the same product": "return (x @ fixed) + (x @ fixed)",
     "numbers without a node": "y = model(x).repeat(8, 1); return (y.argmax(1) + y.argmax(1))[:N].float().mean()",
     "a weight that is made twice": "return x @ (model.weight @ model.weight) + (2 * x) @ (model.weight @ model.weight)",
@@ -71,6 +75,8 @@ OTHERS = {
     "changed in place since": "moved.add_(1); return moved @ fixed",
     "changed through .data": "moved.data[0, 0] += 1; return moved @ fixed",
     "changed by numpy": "array[0, 0] += 1; return shared @ fixed",
+    "changed by numpy in one place": "arrays[0][3, 7] += 1; return places.sigmoid()",
+    "shuffled by numpy": "arrays[1][:, 7] = numpy.roll(arrays[1][:, 7], 1); return shuffled.sigmoid()",
     "another number": "return (fixed * step).sigmoid() @ fixed",
     "a checkpoint": "return checkpoint(lambda y: (y @ model.weight).sigmoid(), x, use_reentrant=False)",
     "gathered": "return torch.cat([fixed, fixed])[: N]",
@@ -85,7 +91,8 @@ def test_what_is_the_same_in_each_step(tmp_path: Path) -> None:
     found = seen(tmp_path, EACH_STEP)
     assert found.keys() == EACH_STEP.keys()
     for one in found.values():
-        assert one.steps >= max(3, one.sampled - 1) and one.within == 0
+        # Memory that NumPy may write to is gone through from the second step on.
+        assert one.steps >= max(3, one.sampled - 2) and one.within == 0
         ((_, share),) = one.lines
         assert 0 < share <= 1
 

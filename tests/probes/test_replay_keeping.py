@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 import platform
 import random
 from collections.abc import Callable
@@ -10,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from torchvet.probes.replay.generators import _held
 from torchvet.probes.replay.keeping import Kept
 
 
@@ -67,3 +70,9 @@ def test_a_generator_that_nobody_uses_is_not_copied_again() -> None:
     first = kept._python
     kept.take()
     assert kept._python is first or platform.python_implementation() != "CPython"
+
+
+def test_a_partial_is_pickled_as_before_it_was_looked_at() -> None:
+    one = functools.partial(print, 1)
+    before = pickle.dumps(one)
+    assert not _held(one) and pickle.dumps(one) == before

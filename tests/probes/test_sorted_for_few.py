@@ -12,7 +12,7 @@ from torchvet.recording import read
 from torchvet.recording.records.timing import SortedForFew
 
 PROGRAM = """
-import numpy
+import numpy, pickle
 import torch
 from torch import nn
 torch.manual_seed(0)
@@ -49,6 +49,9 @@ ALL = {
     "the median": "return scores.sort(1).values[:, N // 2].sum()",
     "told whole": "order = scores.argsort(1); best = order[:, :5].sum(); return order.tolist(), best",
     "an array": "order = scores.argsort(1); best = order[:, :5].sum(); return numpy.asarray(order), best",
+    "pickled": "order = scores.argsort(1); best = order[:, :5].sum(); return pickle.dumps(order), best",
+    "given by DLPack": "order = scores.argsort(1); best = order[:, :5].sum(); return numpy.from_dlpack(order), best",
+    "a sorter": "i = scores.argsort(1); return i[:, :5], torch.searchsorted(scores, scores[:, :3] + 0, sorter=i)",
     "kept": "order = scores.argsort(1); kept.append(order); return order[:, :5].sum()",
     "a permutation that is put back": "i = scores.argsort(1); return scores.gather(1, i)[:, :3].sum()",
     "sometimes whole": "i = scores.argsort(1); return (i if step % 2 else i[:, :3]).sum()",

@@ -59,6 +59,10 @@ def one_each(n):
 def read_back(n):
     known = json.loads(Path("out/n.json").read_text()) if n else []
     Path("out/n.json").write_text(json.dumps(known + [n]))
+def read_renamed(n):
+    known = json.loads(Path("out/o.json").read_text()) if n else []
+    Path("out/o.tmp").write_text(json.dumps(known + [n]))
+    os.replace("out/o.tmp", "out/o.json")
 def in_memory(n):
     torch.save(tensors, io.BytesIO())
 def to_nowhere(n):
@@ -74,7 +78,8 @@ for step in range(20):
     model(torch.randn(2, 4)).sum().backward()
     optimizer.step()
     for write in (as_text, as_array, as_json, pickled, by_path, by_torch, renamed, renamed_path, zipped, two_files,
-                  appended, same_size, one_each, read_back, in_memory, to_nowhere):
+                  appended, same_size, one_each, read_back, read_renamed, in_memory,
+                  to_nowhere):
         write(step)
 assert open is io.open is builtins.open
 """
@@ -95,5 +100,5 @@ def test_growing_files_by_the_call_that_opens_them(tmp_path: Path) -> None:
     for name in growing - {"zipped", "two_files"}:
         one = found[name]
         assert one.files == 1 and 5 * one.last_bytes < one.bytes < 20 * one.last_bytes, name
-    assert found["read_back"].read == 19 and found["same_size"].grew <= 1
+    assert found["read_back"].read == found["read_renamed"].read == 19 and found["same_size"].grew <= 1
     assert "appended" not in found and "one_each" not in found and "in_memory" not in found

@@ -23,9 +23,11 @@ TEXT = "class Notes:\n    def __init__(self, rows):\n        self.rows = list(ro
 MADE = Place("/home/me/train.py", 9, "main")
 
 
-def seen(private: list[int], held: int = 200, owner: str = "Notes", code: str = "MEM115") -> list[Finding]:
+def seen(
+    private: list[int], held: int = 200, owner: str = "Notes", code: str = "MEM115", copied: float | None = None
+) -> list[Finding]:
     """A rule's findings for looks at two workers, in MiB."""
-    objects = HeldObjects(name="dataset.rows", owner=owner, kind="list", items=90_000, bytes=held * MIB)
+    objects = HeldObjects(name="dataset.rows", owner=owner, kind="list", items=90_000, bytes=held * MIB, copied=copied)
     record = WorkerMemory(
         id=0,
         place=MADE,
@@ -72,6 +74,16 @@ def test_workers_that_grow_by_something_else_are_a_note(private: list[int], held
     assert [(f.severity, f.location and f.location.line) for f in found] == [("info", MADE.line)] * told
 
 
+@pytest.mark.parametrize(
+    ("copied", "code", "told"), [(0.9, "MEM115", 1), (0.5, "MEM115", 0), (0.0, "MEM115", 0), (0.0, "MEM118", 1)]
+)
+def test_pages_that_workers_still_share_were_not_copied(copied: float, code: str, told: int) -> None:
+    found = seen([20, 200, 300, 400], code=code, copied=copied)
+    assert len(found) == told
+    if code == "MEM115" and told:
+        assert "90 % of their pages" in found[0].cause
+
+
 def test_without_the_class_the_loader_is_the_line() -> None:
     (found,) = seen([20, 60, 100, 130], owner="Other")
     assert found.location is not None and found.location.line == MADE.line and not found.related
@@ -108,7 +120,7 @@ class Part:
 
 
 def test_objects_of_a_data_set_are_measured_by_a_sample() -> None:
-    found = {one.name: one for one in _objects(Part(Kept()))}
+    found = {one.objects.name: one.objects for one in _objects(Part(Kept()))}
     assert sorted(found) == ["dataset.by_name", "dataset.rows"]
     rows = found["dataset.rows"]
     assert (rows.owner, rows.kind, rows.items) == ("Kept", "list", 2_000)
@@ -143,16 +155,19 @@ for number, x in enumerate(loader):
 """
 ROWS = "self.rows = [{'value': float(n), 'name': f'note {n} of all', 'parts': [n, n + 1]} for n in range(200_000)]"
 ROW = "torch.tensor(self.rows[index]['value'])"
+CACHED = "self.cache.setdefault(index, torch.full((128,), float(index)))[:1]"
 
 
 @pytest.mark.parametrize(
     ("kept", "read", "workers", "told"),
     [
         (ROWS, ROW, 2, True),
+        # The list is kept and not read: what rises is a cache.
+        (ROWS + "; self.cache = {}", CACHED, 2, False),
         ("self.values = torch.arange(200_000.0)", "self.values[index]", 2, False),
         (ROWS, ROW, 0, False),
     ],
-    ids=["objects", "a tensor", "no workers"],
+    ids=["objects", "a cache beside objects", "a tensor", "no workers"],
 )
 def test_a_run_measures_its_workers(kept: str, read: str, workers: int, told: bool, tmp_path: Path) -> None:
     text = PROGRAM.replace("KEPT", kept).replace("READ", read).replace("WORKERS", str(workers))

@@ -52,20 +52,34 @@ def named(owner: Any, original: Any, ours: Callable[..., Any]) -> Callable[..., 
 
 
 class InC:
-    """Stands in place of a function that is written in C: in a class that has one it is no method either."""
+    """Stands in place of a function that is written in C, and passes for one: it is no method in a class that has it,
+    and has no attributes beside the function's. See `in_c`."""
 
-    __wrapped__: Callable[..., Any]
+    __slots__ = ("_original",)
 
-    def __init__(self, ours: Callable[..., Any], original: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, original)
-        self._ours = ours
+    def __init__(self, original: Callable[..., Any]) -> None:
+        self._original = original
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the function."""
-        return self._ours(*args, **kwargs)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
 
     def __reduce__(self) -> str:
-        return self.__wrapped__.__name__
+        return self._original.__name__
 
     def __repr__(self) -> str:
-        return repr(self.__wrapped__)
+        return repr(self._original)
+
+
+def in_c(ours: Callable[..., Any], original: Callable[..., Any]) -> Any:
+    """`ours`, to stand in place of `original`, which is written in C."""
+    kind = type(original)
+    # Programs ask `isinstance(open, types.BuiltinFunctionType)`, and for a class its documentation and module are its
+    # own. A static method is called without a frame between.
+    names = {
+        "__slots__": (),
+        "__call__": staticmethod(ours),
+        "__class__": property(lambda self: kind),
+        "__doc__": original.__doc__,
+        "__module__": original.__module__,
+    }
+    return type(kind.__name__, (InC,), names)(original)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import mmap
+import os
 import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from msgspec.structs import replace
 from torch.utils.data import DataLoader
 
 from torchvet.probes.base.kit import Host, Place, Record, Watcher, tap
@@ -32,14 +35,24 @@ _WITHIN = ("dataset", "datasets")
 """Where a data set keeps another: torch's own names."""
 _PLAIN = (str, bytes, bytearray, int, float, complex)
 _CONTAINERS = (list, tuple, dict)
+_SWAPPED, _PRESENT, _EXCLUSIVE = 1 << 62, 1 << 63, 1 << 56
+"""Bits of a page's entry in `/proc/PID/pagemap`: it is swapped out, is in memory, no other process has it."""
+
+
+class Container(NamedTuple):
+    """Objects that a data set keeps, and where in memory some of them lie."""
+
+    objects: HeldObjects
+    addresses: list[int]
 
 
 class _Followed:
     """One iterator."""
 
-    def __init__(self, iterator: Any, record: WorkerMemory) -> None:
+    def __init__(self, iterator: Any, record: WorkerMemory, held: list[Container]) -> None:
         self.iterator = weakref.ref(iterator)
         self.record = record
+        self.held = held
         self.given = 0
         self.next = 0.0
 
@@ -82,9 +95,10 @@ class WorkerMemoryProbe(Watcher):
         self._followed = {key: one for key, one in self._followed.items() if one.iterator() is not None}
         place: Place | None = next(self._loaders.of(iterator), None)
         held = list(_objects(getattr(iterator, "_dataset", None)))
-        record = WorkerMemory(id=len(self._records), place=place, workers=workers, held=held)
+        objects = [one.objects for one in held]
+        record = WorkerMemory(id=len(self._records), place=place, workers=workers, held=objects)
         self._records.append(record)
-        known = self._followed[id(iterator)] = _Followed(iterator, record)
+        known = self._followed[id(iterator)] = _Followed(iterator, record, held)
         return known
 
     def _look(self, known: _Followed, workers: Any) -> None:
@@ -95,6 +109,7 @@ class WorkerMemoryProbe(Watcher):
         if all(private):
             record.batches.append(known.given)
             record.private.append(sum(filter(None, private)))
+            record.held = [replace(one.objects, copied=_copied(workers, one.addresses)) for one in known.held]
         if len(record.batches) > _LOOKS:
             record.batches, record.private = record.batches[::2], record.private[::2]
         now = time.perf_counter()
@@ -116,7 +131,29 @@ def _private(pid: int) -> int | None:
     return sum(int(row[1]) * 1024 for row in rows)
 
 
-def _objects(dataset: Any, name: str = "", deep: int = _DEEP) -> Iterator[HeldObjects]:
+def _copied(workers: Any, addresses: list[int]) -> float | None:
+    """The share of the pages with these addresses that workers have for themselves, their mean."""
+    shares = [_own(worker.pid, addresses) for worker in workers]
+    told = [one for one in shares if one is not None]
+    return sum(told) / len(told) if told and len(told) == len(shares) else None
+
+
+def _own(pid: int, addresses: list[int]) -> float | None:
+    """That share of one process; None where the system does not say so."""
+    entries = []
+    try:
+        with Path("/proc", str(pid), "pagemap").open("rb", 0) as table:
+            for address in addresses:
+                raw = os.pread(table.fileno(), 8, address // mmap.PAGESIZE * 8)
+                entries.append(int.from_bytes(raw, sys.byteorder))
+    except OSError:
+        return None
+    # What is swapped out may be the worker's or not.
+    known = [one for one in entries if not one & _SWAPPED]
+    return sum(one & _PRESENT and one & _EXCLUSIVE != 0 for one in known) / len(known) if known else None
+
+
+def _objects(dataset: Any, name: str = "", deep: int = _DEEP) -> Iterator[Container]:
     """Large containers of Python objects among the attributes of a data set, and of those that it is made of."""
     # No attribute is asked for: that may run code of the program's.
     try:
@@ -127,10 +164,9 @@ def _objects(dataset: Any, name: str = "", deep: int = _DEEP) -> Iterator[HeldOb
         if type(value) in _CONTAINERS and len(value) >= _FEWEST:
             size = _size(value)
             if size:
-                kind = type(value).__name__
-                yield HeldObjects(
-                    name=f"{name}{key}", owner=type(dataset).__name__, kind=kind, items=len(value), bytes=size
-                )
+                owner, kind = type(dataset).__name__, type(value).__name__
+                objects = HeldObjects(name=f"{name}{key}", owner=owner, kind=kind, items=len(value), bytes=size)
+                yield Container(objects, _addresses(value))
         elif key in _WITHIN and deep:
             inner = value if type(value) in (list, tuple) else [value]
             for one in inner[:_PARTS]:
@@ -139,10 +175,20 @@ def _objects(dataset: Any, name: str = "", deep: int = _DEEP) -> Iterator[HeldOb
 
 def _size(container: Any) -> int:
     """Bytes of the objects in a container, by a sample of its items; 0 where these are arrays or tensors alone."""
+    measured = [_deep(one, _DEEP) for one in _some(container)]
+    return round(sum(measured) / len(measured) * len(container))
+
+
+def _addresses(container: Any) -> list[int]:
+    """Where some items lie: what is read of a dict are its values."""
+    return [id(one[1] if type(container) is dict else one) for one in _some(container)]
+
+
+def _some(container: Any) -> list[Any]:
+    """Some items of a container."""
     # By slices: to go through all would write to the pages that workers share.
     rows = container.items() if type(container) is dict else container[:: max(1, len(container) // _SAMPLES)]
-    measured = [_deep(one, _DEEP) for one in itertools.islice(rows, _SAMPLES)]
-    return round(sum(measured) / len(measured) * len(container))
+    return list(itertools.islice(rows, _SAMPLES))
 
 
 def _deep(value: Any, deep: int) -> int:

@@ -200,5 +200,6 @@ def _held(value: Any) -> list[Any]:
     if base is not None:
         items = dict.values(value) if base is dict else base.__iter__(value)
         return list(items) if base.__len__(value) <= _MOST_ITEMS else []
-    space = naming.namespace(value)
-    return list(space.values()) if type(space) is dict and not callable(value) else []
+    # A function's attributes, and those of a `functools.partial`, are made by asking: it would be pickled with them.
+    space = None if callable(value) else naming.namespace(value)
+    return list(space.values()) if type(space) is dict else []

@@ -100,7 +100,7 @@ PROBES: tuple[str, ...] = (
     "time.ignored_rows.IgnoredRowsProbe",
     "time.padded_columns.PaddedColumnsProbe",
     "time.fused_attention.FusedAttention",
-    "time.computed_again.ComputedAgainProbe",
+    "time.again.computed_again.ComputedAgainProbe",
     "time.dense_tables.DenseTables",
     "time.pairs.tables.PairDifferenceTables",
     "time.normals.diagonal.DiagonalCovariances",

@@ -75,13 +75,15 @@ class AttentionMatrix(Record):
 
 class HeldObjects(msgspec.Struct, frozen=True, kw_only=True):
     """Python objects that a data set, an `owner`, keeps under a name: `items` in a container of type `kind`, of `bytes`
-    bytes in all by a sample."""
+    bytes in all by a sample. `copied` is the share of their pages that a worker has for itself, by a sample of items at
+    the last look, the mean of all workers; None where the system does not say so."""
 
     name: str
     owner: str
     kind: str
     items: int
     bytes: int
+    copied: float | None = None
 
 
 class WorkerMemory(Record):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from torchvet.recording.records.memory import WorkerMemory
+from torchvet.recording.records.memory import HeldObjects, WorkerMemory
 
 _FEWEST = 4
 """Looks at the workers below which their memory is not judged."""
@@ -22,10 +22,22 @@ def grown(record: WorkerMemory) -> int:
 
 
 def copies(record: WorkerMemory) -> bool:
-    """Whether private memory rose as it does where pages are copied: nearly always, and by no more than the objects."""
-    most = _EXPLAINS * record.workers * max((one.bytes for one in record.held), default=0)
+    """Whether private memory rose as it does where pages are copied: nearly always, and by no more than what is copied
+    of the objects."""
+    held = copied(record)
+    most = _EXPLAINS * record.workers * _bytes(held) if held is not None else 0
     # All of it is copied in the end: then it rises no more.
     return _rises(record) and _WORTH <= grown(record) <= most
+
+
+def copied(record: WorkerMemory) -> HeldObjects | None:
+    """The objects of which most was copied."""
+    return max(record.held, key=_bytes, default=None)
+
+
+def _bytes(held: HeldObjects) -> float:
+    """Bytes that each worker has copied of objects; all of them where the system does not say which pages it shares."""
+    return held.bytes * (1.0 if held.copied is None else held.copied)
 
 
 def grows_otherwise(record: WorkerMemory) -> bool:

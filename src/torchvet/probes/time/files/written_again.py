@@ -17,7 +17,7 @@ import torch
 
 from torchvet.probes.base.costs import EACH
 from torchvet.probes.base.kit import After, Host, Place, Record, around, frames, outward
-from torchvet.probes.internals._importlib_bootstrap_named import InC
+from torchvet.probes.internals._importlib_bootstrap_named import in_c
 from torchvet.probes.numerics.half import Allowance
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.reading import WrittenAgain
@@ -35,7 +35,7 @@ _Args = tuple[Any, ...]
 class _File:
     """A file that was opened to be written, and the call that did so."""
 
-    __slots__ = ("closed", "grew", "last", "read", "site", "total", "writes")
+    __slots__ = ("closed", "grew", "last", "read", "site", "total", "unread", "writes")
 
     def __init__(self, site: WrittenAgain) -> None:
         self.site = site
@@ -44,6 +44,8 @@ class _File:
         had more than the one before, and how many were read by the program."""
         self.closed = True
         """Whether the size of the last version is known."""
+        self.unread = False
+        """Whether it was written and not yet read by the program."""
 
     def left(self, size: int) -> None:
         """A version is over."""
@@ -60,17 +62,20 @@ class WrittenAgainProbe(TimeWatcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._files: dict[str, _File] = {}
+        self._renamed: dict[str, str] = {}
+        """By name of a file that was given it after it was written: the name under which it was."""
         self._sites: dict[Hashable, WrittenAgain] = {}
         self._allowance: Allowance | None = None
 
     def install(self) -> None:
         """Wrap what opens files. Libraries open theirs by Python's `open`; torch does so in C++."""
-        opened = InC(around(io.open, self._opens), io.open)
+        before = io.open
+        opened = in_c(around(before, self._opens), before)
         for module in (builtins, io):
-            self.replace(module, "open", lambda original: opened if original is opened.__wrapped__ else original)
+            self.replace(module, "open", lambda original: opened if original is before else original)
         self.replace(torch, "save", lambda original: around(original, self._saves))
         for name in ("replace", "rename"):
-            self.replace(os, name, lambda original: InC(around(original, self._renames), original))
+            self.replace(os, name, lambda original: in_c(around(original, self._renames), original))
 
     def _counts(self) -> bool:
         if not self.host.active or not self.host.clock.main_steps:
@@ -96,8 +101,8 @@ class WrittenAgainProbe(TimeWatcher):
 
     def _renames(self, args: _Args, kwargs: dict[str, Any]) -> tuple[_Args, After] | None:
         # It may be written under one name and get another: its size is asked for before.
-        if self._files and args:
-            self._heard(partial(self._over, args[0]))
+        if self._files and len(args) > 1:
+            self._heard(partial(self._over, args[0], args[1]))
         return None
 
     def _heard(self, look: Callable[[], None]) -> None:
@@ -112,17 +117,21 @@ class WrittenAgainProbe(TimeWatcher):
                 if self._allowance is not None:
                     self._allowance.spend(began)
 
-    def _over(self, given: Any) -> None:
-        file = self._files.get(_path(given))
+    def _over(self, given: Any, name: Any) -> None:
+        path = _path(given)
+        file = self._files.get(path)
         if file is not None:
             file.left(os.stat(given).st_size)
+            self._renamed[_path(name)] = path
 
     def _read(self, given: Any) -> None:
-        file = self._files.get(_path(given))
+        path = _path(given)
+        file = self._files.get(self._renamed.get(path, path))
         # However often one version is read.
-        if file is not None and not file.closed:
+        if file is not None and file.unread:
             file.left(os.stat(given).st_size)
             file.read += 1
+            file.unread = False
 
     def _written(self, given: Any) -> None:
         path = _path(given)
@@ -143,6 +152,7 @@ class WrittenAgainProbe(TimeWatcher):
                 file.left(info.st_size)
         file.writes += file.closed
         file.closed = False
+        file.unread = True
 
     def _site(self, path: str) -> WrittenAgain | None:
         """The call that opens a file, as it was reached; None where none of the user's lines leads to it."""

@@ -72,7 +72,7 @@ class SortsForFew(SampledTimer):
     def install(self) -> None:
         """Hear each operator of sampled steps, and what reads numbers without one."""
         self.host.ledger.listeners.append(self._operator)
-        for name in ("tolist", "numpy"):
+        for name in ("tolist", "numpy", "__dlpack__", "__reduce_ex__"):
             self.replace(torch.Tensor, name, lambda original: around(original, self._reads))
 
     def _reads(self, args: Any, kwargs: Any) -> tuple[Any, After] | None:
@@ -90,7 +90,8 @@ class SortsForFew(SampledTimer):
             if site is not None:
                 site.every += self.host.ledger.took
         if self._known and not _is_view(func):
-            for one in args:
+            # By name: the order itself, as `sorter=`.
+            for one in (*args, *kwargs.values()):
                 for given in one if isinstance(one, (tuple, list)) else (one,):
                     self._read(given)
         if bare_name(func) in _SORTS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.formatting import count, size
+from torchvet.formatting import count, percent, size
 from torchvet.recording import records
 from torchvet.rules import kit
 from torchvet.rules.kit import Finding, Findings, Iterator, RankRecording, Recording, Rule, Severity, SourceFile
@@ -35,10 +35,17 @@ class WorkersCopyDataset(Rule):
             if _workers.copies(record) and (before is None or _workers.grown(before) < _workers.grown(record)):
                 found[record.place] = record
         for record in found.values():
-            yield self._seen(rank, recording, record)
+            held = _workers.copied(record)
+            if held is not None:
+                yield self._seen(rank, recording, record, held)
 
-    def _seen(self, rank: RankRecording, recording: Recording, record: records.memory.WorkerMemory) -> Finding:
-        held = max(record.held, key=lambda one: one.bytes)
+    def _seen(
+        self,
+        rank: RankRecording,
+        recording: Recording,
+        record: records.memory.WorkerMemory,
+        held: records.memory.HeldObjects,
+    ) -> Finding:
         grown, batches = _workers.grown(record), record.batches[-1] - record.batches[0]
         stored = _stored_at(recording, held)
         attribute = held.name.rpartition(".")[2]
@@ -51,7 +58,7 @@ class WorkersCopyDataset(Rule):
             f"{held.kind} of {count(held.items)} Python objects, and every worker gets a copy of it as it reads",
             cause="reading an object writes its reference count, and the page that it lies on is copied. "
             f"Memory private to the workers rose from {size(record.private[0])} to {size(record.private[-1])}; "
-            f"the objects are about {size(held.bytes)}, and each worker may copy them all",
+            f"the objects are about {size(held.bytes)}, and each worker {_share(held)}",
             advice=f"keep {attribute} in an array or tensor (for text: one buffer and offsets), or read the file in "
             "`__getitem__`",
             severity="warning" if grown >= _workers.LOUD else "info",
@@ -90,6 +97,12 @@ class WorkersCopyDataset(Rule):
             "`__getitem__`",
             related=[self.also(file, "workers", event, file.segment(event.node))],
         )
+
+
+def _share(held: records.memory.HeldObjects) -> str:
+    if held.copied is None:
+        return "may copy them all"
+    return f"has {percent(held.copied)} of their pages for itself (a sample of them at the last look)"
 
 
 def _stored_at(recording: Recording, held: records.memory.HeldObjects) -> kit.Location | None:

@@ -17,6 +17,7 @@ from torchvet.probes.base.elements import is_plain, some_of
 from torchvet.probes.base.kit import ByStorage, Host, Record, StepKind, bare_name, names
 from torchvet.probes.base.ledger import Line, place_of_line
 from torchvet.probes.internals import private
+from torchvet.probes.time.again.foreign_memory import ForeignMemory, is_foreign
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import ComputedAgain
 
@@ -40,6 +41,10 @@ Lines = tuple[Line, ...]
 _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
+_Version = tuple[int, int]
+"""The number of changes by operators, and the mark of memory that others may write to."""
+
+
 class _Unknown(Exception):
     """An operand of which nothing is known."""
 
@@ -57,12 +62,13 @@ class _Facts(NamedTuple):
 
 @dataclass(slots=True)
 class _Result:
-    """One result: the sampled step in which it was computed last, a few of its elements, and whether a backward pass
-    computed it."""
+    """One result: the sampled step in which it was computed last, a few of its elements, whether a backward pass
+    computed it, and whether one can go back through it."""
 
     step: int
     digest: int | None
     backward: bool
+    graphed: bool
     node: int
     """The number of autograd's own node that computed it in a backward pass; else -1."""
     lines: Lines
@@ -171,7 +177,8 @@ class ComputedAgainProbe(TimeWatcher):
     Each content of a storage has a number. An operator's result has one made of its own name and of all that it is
     given: numbers, shapes and strides of its operands, and every other argument. The same number is the same result,
     unless the operator draws random numbers, which gives a new number each time. Where a storage was changed unseen its
-    version tells; where that does not tell either, a few elements of the result do.
+    version tells; of memory that others may write to, what it holds; where that does not tell either, a few elements of
+    the result do.
     """
 
     only_sampled = frozenset(["boundary"])
@@ -181,8 +188,9 @@ class ComputedAgainProbe(TimeWatcher):
         self._heard = _Heard()
         self._counted = 0
         """Sampled steps that count."""
-        self._contents: ByStorage[tuple[int, int]] = ByStorage()
+        self._contents: ByStorage[tuple[_Version, int]] = ByStorage()
         """By storage: its version and the number of its content then."""
+        self._foreign = ForeignMemory()
         self._numbers = itertools.count(1)
         self._facts: dict[Any, _Facts] = {}
         self._results: dict[int, _Result] = {}
@@ -251,8 +259,8 @@ class ComputedAgainProbe(TimeWatcher):
         number = None if facts.is_chance else self._number(func, facts, args, kwargs)
         made = self._note(facts, args, kwargs, out, number)
         if facts.counts and number is not None and took >= _LEAST:
-            again = self._look(func, made, number, function, line)
-            if again and self._sequence > before:
+            graphed = self._sequence > before
+            if self._look(func, made, number, function, line, graphed) and graphed:
                 self._nodes[self._sequence - 1] = function
 
     def _line(self, at: Line, inner: Line | None) -> tuple[_Function, _Line]:
@@ -305,9 +313,13 @@ class ComputedAgainProbe(TimeWatcher):
         self._contents.put(tensor, (version, number))
         return number
 
-    def _version(self, tensor: torch.Tensor) -> int:
+    def _version(self, tensor: torch.Tensor) -> _Version:
+        mark = 0
+        if is_foreign(tensor):
+            with self.host.ledger.quiet(), torch.no_grad():
+                mark = self._foreign.mark(tensor, self._step)
         # Inference tensors have no version: what is known of one holds for this step.
-        return -1 - self._step if tensor.is_inference() else tensor._version
+        return -1 - self._step if tensor.is_inference() else tensor._version, mark
 
     def _note(self, facts: _Facts, args: Any, kwargs: Any, out: Any, number: int | None) -> list[torch.Tensor]:
         """Number the contents that an operator made or changed; the tensors that have them."""
@@ -320,22 +332,24 @@ class ComputedAgainProbe(TimeWatcher):
             version, known = self._version(tensor), self._contents.get(tensor)
             if facts.written or facts.named:
                 # The version goes up only when the operator returns, which it has not for us.
-                version += not tensor.is_inference()
+                version = version[0] + (not tensor.is_inference()), version[1]
             # A view has its storage's content. It shares that's version only when the operator has returned.
             elif known is not None:
                 continue
             self._contents.put(tensor, (version, next(self._numbers) if number is None else hash((number, at))))
         return made
 
-    def _look(self, func: Any, made: list[torch.Tensor], number: int, function: _Function, line: _Line) -> bool:
+    def _look(
+        self, func: Any, made: list[torch.Tensor], number: int, function: _Function, line: _Line, graphed: bool
+    ) -> bool:
         """An operator that takes time: is its result one of this step's, or of the last one's? True, where it is one of
-        the forward pass that this step had already."""
+        the forward pass that this step had already, in a graph as well: the pass back through it is another one's."""
         with self.host.ledger.quiet(), torch.no_grad():
             digest = _digest(made)
         backward = private.graph_task() != -1
         node = _node() if backward else -1
         lines = lines_of_user(sys._getframe(3), _FRAMES)
-        known, result = self._results.get(number), _Result(self._step, digest, backward, node, lines)
+        known, result = self._results.get(number), _Result(self._step, digest, backward, graphed, node, lines)
         if known is None or digest is None or known.digest != digest or known.step < self._step - 1:
             self._results[number] = result
             return False
@@ -349,7 +363,7 @@ class ComputedAgainProbe(TimeWatcher):
         parting = _parting(known.lines, lines) if within else None
         call = _Again(self.host.ledger.took, within, backward, name, module, parting)
         self._heard.again.append((function, line, call))
-        return within and not backward
+        return within and not backward and known.graphed
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Functions that computed again, those that took most first."""

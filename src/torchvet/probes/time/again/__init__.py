@@ -1,0 +1,1 @@
+"""What is computed again from the same operands."""
