@@ -20,6 +20,9 @@ PROGRAM = """
 import copy
 import torch
 from torch import nn
+from torchvet.probes.time import rows_seen_again
+# However slow the machine.
+rows_seen_again._SECONDS, rows_seen_again._SHARE = {seconds}, 0.0
 torch.manual_seed(0)
 N, WIDTH = 48, 16
 data, texts, pictures = torch.randn(N, WIDTH), torch.randint(100, (N, 12)), torch.randn(N, 3, 8, 8)
@@ -66,10 +69,10 @@ for epoch in range({epochs}):
 """
 
 
-def seen(folder: Path, parts: dict[str, str], epochs: int = 8) -> dict[str, RowsSeenAgain]:
+def seen(folder: Path, parts: dict[str, str], epochs: int = 8, seconds: float = 60.0) -> dict[str, RowsSeenAgain]:
     """What is found of parts, all of one program, by the name of their class."""
     text = "\n".join(f"def make_{name}():\n    {body}\ncase_{name} = make_{name}()" for name, body in parts.items())
-    forked(PROGRAM.replace("{parts}", text).replace("{epochs}", str(epochs)), folder)
+    forked(PROGRAM.replace("{parts}", text).replace("{epochs}", str(epochs)).replace("{seconds}", str(seconds)), folder)
     return {one.module: one for one in read(folder / RECORDING).ranks[0].latest(RowsSeenAgain, "id") if one.rows}
 
 
@@ -140,6 +143,11 @@ def test_rows_that_come_again(tmp_path: Path) -> None:
 def test_rows_that_do_not(tmp_path: Path) -> None:
     # With one that does, to show that the program has run.
     assert seen(tmp_path, {**OTHERS, "indexed": AGAIN["indexed"]}).keys() == {"indexed"}
+
+
+def test_calls_that_there_is_no_time_for_are_counted_as_the_others(tmp_path: Path) -> None:
+    (one,) = seen(tmp_path, {"indexed": AGAIN["indexed"]}, epochs=50, seconds=0.02).values()
+    assert one.looked < one.calls and one.calls >= one.steps - 4 >= 150
 
 
 def test_a_part_that_gradients_go_through_is_followed_for_a_while_only(tmp_path: Path) -> None:

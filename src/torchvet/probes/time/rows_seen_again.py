@@ -102,6 +102,8 @@ class _Part:
     calls: int = 0
     passed: int = 0
     """Calls that gradients went through."""
+    skipped: int = 0
+    """Calls that there was no time to look at: of which of the two kinds they are is not known."""
     seconds: float = 0.0
     timed: int = 0
     row_bytes: int = 0
@@ -144,6 +146,7 @@ class RowsSeenAgainProbe(TimeWatcher):
         """Steps are counted anew."""
         for part in self._parts.values():
             part.first, part.calls, part.timed, part.seconds, part.rows = 0, 0, 0, 0.0, Rows()
+            part.skipped = 0
 
     def _starts(self, module: nn.Module, args: Any) -> None:
         if not self.host.active:
@@ -175,6 +178,10 @@ class RowsSeenAgainProbe(TimeWatcher):
 
     def _called(self, part: _Part, args: Any, kwargs: Any) -> _Call | None:
         """A frozen module is called: what it is given."""
+        # Asked first, as this runs at each call of every step; nothing is known of the first call's budget.
+        if self._allowance is not None and not self._allowance.left():
+            part.skipped += 1
+            return None
         module, host = part.module(), self.host
         # In graphs that are being traced the look itself would become a part.
         tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
@@ -193,14 +200,12 @@ class RowsSeenAgainProbe(TimeWatcher):
                 if not part.calls and part.passed >= _PASSED:
                     self._leave(part)
                 return None
-        digests = None
         part.calls += 1
         # From the first call on: importing torch is no time to spend from.
         allowance = self._allowance = self._allowance or Allowance(_SECONDS, _SHARE)
-        if allowance.left():
-            began = time.thread_time()
-            digests = self._quietly(part, self._compared, part, with_gradients, args, kwargs)
-            allowance.spend(began)
+        began = time.thread_time()
+        digests = self._quietly(part, self._compared, part, with_gradients, args, kwargs)
+        allowance.spend(began)
         return None if part.left else _Call(digests, time.perf_counter())
 
     def _returned(self, part: _Part, call: _Call, output: Any) -> None:
@@ -271,15 +276,17 @@ class RowsSeenAgainProbe(TimeWatcher):
             if not part.written and not (again and part.places and part.timed):
                 continue
             part.written = True
+            # Those that were skipped are of both kinds as the others are.
+            calls = part.calls + round(part.skipped * part.calls / max(1, part.calls + part.passed))
             later = part.rows.of_calls(slice(len(part.rows.counts) // 2, None))
             yield RowsSeenAgain(
                 id=part.id,
                 module=part.name,
                 places=part.places,
                 steps=max(1, clock.main_steps - part.first),
-                calls=part.calls,
+                calls=calls,
                 looked=sum(one[0] for one in part.rows.counts),
-                seconds=part.seconds / max(1, part.timed) * part.calls,
+                seconds=part.seconds / max(1, part.timed) * calls,
                 rows=rows,
                 again=again,
                 later=later[0],

@@ -9,8 +9,8 @@ from torchvet.rules.kit import Edits, Finding, Location, Recording, SourceFile
 from torchvet.source.model import edits
 
 CAUSE = (
-    "they run within torch.utils.checkpoint with use_reentrant=True, and no input of the checkpoint requires a gradient: "
-    "backward does not enter it"
+    "they run within torch.utils.checkpoint with use_reentrant=True, and no input of the checkpoint requires a "
+    "gradient: backward does not enter it"
 )
 ADVICE = "use_reentrant=False; with transformers also `model.enable_input_require_grads()`"
 _NAME = "use_reentrant"
