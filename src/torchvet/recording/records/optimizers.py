@@ -44,7 +44,7 @@ class OptimizerUse(Record):
     switched_off: Place | None = None
     """The line that runs the modules of all parameters in `without_gradient` with gradients switched off."""
     checkpointed: bool = False
-    """Whether those ran within `torch.utils.checkpoint` with `use_reentrant=True` alone, which switches gradients off."""
+    """Whether those ran within `torch.utils.checkpoint` with `use_reentrant=True` alone: it switches gradients off."""
     frozen_beside: int = 0
     """Of the models that have those: how many parameters are frozen by `requires_grad`."""
     silent: bool = False
