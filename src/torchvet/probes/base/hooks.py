@@ -174,6 +174,10 @@ class Taps:
             self._depth = _Depth()
             self._modules.on()
 
+    def is_within(self, module: torch.nn.Module) -> None:
+        """Hooks were put in while this module's call is under way: its end is heard, and so its begin is to be."""
+        self._before(module, None)
+
     def unwatch_modules(self) -> None:
         """Take the module hooks out again."""
         self._modules.off()

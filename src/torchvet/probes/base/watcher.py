@@ -151,6 +151,9 @@ class Host:
         birth = self.ledger.live.get(tensor.untyped_storage()._cdata)
         return place_of_line(birth.user) if birth is not None else None
 
+    def sample_evaluation(self, module: torch.nn.Module | None = None) -> None:
+        """An evaluation begins, with the call of this module under way: sample it, if so much may be spent."""
+
     def looking(self, what: str, kind: str = "events") -> Look:
         """Work of torchvet's own: what goes wrong in it is recorded as unchecked (`what`), what it makes is no event,
         and its seconds are accounted for, as those of a `kind` of look (`costs.KINDS`)."""
@@ -272,6 +275,9 @@ class Watcher:
 
     def backward_failed(self) -> None:
         """The pass that began last raised."""
+
+    def loader_ended(self) -> None:
+        """A loader had no batch left, or raised."""
 
     def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
         """A root module gave this, in a step that is looked at."""

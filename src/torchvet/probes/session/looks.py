@@ -26,6 +26,8 @@ from torchvet.recording.records.base import StepKind
 from torchvet.recording.records.training import Overhead
 
 if TYPE_CHECKING:
+    import torch
+
     from torchvet.probes.session.session import Session
 
 _ASK_EVERY = 0.5
@@ -261,6 +263,13 @@ class Looks(Host):
             self._evaluation_looks += 1
             with self._session.guarded("evaluation"):
                 self._start_window("evaluation", self.tick, elapsed, _EVALUATION_STEPS)
+
+    def sample_evaluation(self, module: torch.nn.Module | None = None) -> None:
+        """See `Host`."""
+        before = self._sampling.on
+        self._evaluation_begins()
+        if self._sampling.on and not before and module is not None:
+            self._taps.is_within(module)
 
     def _work_begins(self) -> None:
         """The step before is over in every sense: its gradients and losses, too."""

@@ -142,6 +142,7 @@ class Observer(Looks):
     def batch_failed(self) -> None:
         """See `Listener`. The loader is at its end, or raised."""
         self.ledger.phase, self._here.loads = None, False
+        self.bus.tell("loader_ended")
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """See `Listener`."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from torchvet.recording.records.base import Place, Record
+from torchvet.recording.records.base import Place, Record, SiteBytes
 
 
 class MemoryHistory(Record):
@@ -96,6 +96,22 @@ class WorkerMemory(Record):
     batches: list[int] = []
     private: list[int] = []
     held: list[HeldObjects] = []
+
+
+class EvaluationPeak(Record):
+    """A forward pass outside training on many times the rows of a training step's batch, from one line: the most bytes
+    alive in it, of which `known` are parameters, buffers and optimizer state, and what was alive then. `graph`:
+    gradients were on. `batches` passes of as many rows followed each other in one evaluation."""
+
+    place: Place
+    module: str
+    rows: int
+    training_rows: int = 0
+    bytes: int = 0
+    known: int = 0
+    graph: bool = False
+    batches: int = 1
+    sites: list[SiteBytes] = []
 
 
 class PairTable(Record):

@@ -52,3 +52,22 @@ class WrittenAgain(Record):
     read: int = 0
     bytes: int = 0
     last_bytes: int = 0
+
+
+class MovedApart(Record):
+    """A function that was called on two pictures of a sample, at the lines `first` and `second`, in so many `samples`
+    that were followed. In `compared` of them it is known how each picture was moved, in `apart` they were moved unlike,
+    in `both` of these the first one was moved. In `strangers` the two were of one kind and did not show the same.
+    `drew` names the generators that it drew from, `example` says how it moved the two in one sample."""
+
+    first: Place
+    second: Place
+    function: str
+    dataset: str
+    samples: int = 0
+    compared: int = 0
+    apart: int = 0
+    both: int = 0
+    strangers: int = 0
+    drew: str = ""
+    example: list[str] = []

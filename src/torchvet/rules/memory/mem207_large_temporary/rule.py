@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torchvet.formatting import percent
 from torchvet.recording import records
 from torchvet.rules import kit
+from torchvet.rules.memory._evaluations import WholeSet, whole_sets
 from torchvet.rules.memory._temporaries import Pattern, patterns
 from torchvet.rules.memory.fixes.one_hot_rows import looked_up
 from torchvet.rules.shared.growth_rule import allocated as allocated_in_run
@@ -35,7 +36,11 @@ class LargeTemporary(kit.Rule):
         return looked_up(file, finding)
 
     def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
-        """What was written out by hand in the highest sampled step, on whichever device."""
+        """What was written out by hand in the highest sampled step, on whichever device; and the largest evaluation in
+        one pass."""
+        evaluation = next(whole_sets(rank), None)
+        if evaluation is not None:
+            yield self._evaluation(rank, evaluation)
         window = max(rank.all(records.base.Window), key=lambda w: w.peak, default=None)
         if window is None or window.peak < _SMALL_PEAK // 2:
             return
@@ -57,6 +62,25 @@ class LargeTemporary(kit.Rule):
             advice=pattern.instead,
             related=[allocated_in_run(s) for s in pattern.sites[:4]],
             measured=kit.Measured(bytes=pattern.bytes, peak_bytes=window.peak, share=share),
+        )
+
+    def _evaluation(self, rank: kit.RankRecording, one: WholeSet) -> kit.Finding:
+        record, step = one.record, one.record.training_rows
+        largest = record.sites[0] if record.sites else None
+        holds = f"; at the peak {in_bytes(largest.bytes)} are of {_maker(largest)}" if largest is not None else ""
+        graph = " and, with gradients on, is kept for a backward pass" if record.graph else ""
+        return self.observed(
+            rank,
+            severity=one.severity,
+            place=record.place,
+            message=f"evaluating {record.rows:,} rows in one pass takes {in_bytes(record.bytes)}, "
+            f"{one.times:.3g} times the {in_bytes(one.training)} of a training step of {kit.count(step, 'row')}",
+            cause=f"what each layer gives has all rows of the set{graph}{holds}",
+            advice=f"evaluate in batches{' under torch.no_grad()' if record.graph else ''}: go over "
+            f"`x.split({one.batch})` or a DataLoader with `batch_size={one.batch}`, and sum up losses and hits or "
+            "`torch.cat` the results",
+            related=[allocated_in_run(s) for s in record.sites],
+            measured=kit.Measured(bytes=one.excess, peak_bytes=record.bytes, share=one.excess / record.bytes),
         )
 
     def in_snapshot(self, snapshot: kit.SnapshotMemory) -> kit.Findings:
@@ -83,6 +107,11 @@ class LargeTemporary(kit.Rule):
             advice=_alternative(first, trains), related=[allocated(r) for r in rows[1:4]],
             measured=kit.Measured(bytes=first.bytes, peak_bytes=peak, share=share),
         )  # fmt: skip
+
+
+def _maker(site: records.base.SiteBytes) -> str:
+    name = site.site.op.removeprefix("aten.").partition(".")[0]
+    return f"`{name}` in {site.site.module}" if site.site.module else f"`{name}`"
 
 
 def _large(memory: DeviceMemory, row: Row) -> bool:

@@ -1,0 +1,1 @@
+"""What samples of data sets go through."""

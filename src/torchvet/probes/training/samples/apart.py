@@ -1,0 +1,364 @@
+"""Watches how the first few samples of a data set are made: one function that is called on two pictures of a sample,
+and moves them unlike.
+
+While such a sample is made `sys.setprofile` tells of each call. Loaders' forked workers do the same, and leave what
+they found in a small file.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import random
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from torchvet.probes.base import frames
+from torchvet.probes.base.kit import Host, Place, Record, Watcher, of_program
+from torchvet.probes.internals import private
+from torchvet.probes.training.samples import movements
+from torchvet.recording.records.reading import MovedApart
+
+_WHAT = "pictures of a sample that are moved apart"
+_SAMPLES, _FILES = 16, 64
+"""Samples that are followed of each data set, and in each worker; files that workers leave."""
+_ENOUGH = 8
+"""Samples with pictures moved apart after which no more are compared."""
+_CALLS, _PICTURES = 20_000, 24
+"""Calls in a sample after which it is left, and those with a picture that are kept."""
+_TOGETHER = 0.7
+"""The correlation of two pictures of one kind from which on they show the same: others are a pair of their own."""
+_DEEP = 3
+_BY_NAME = {
+    *("hflip", "vflip", "rotate", "affine", "perspective", "crop", "resized_crop", "elastic_transform"),
+    *("horizontal_flip", "vertical_flip", "elastic", "transpose", "transform"),
+}
+"""Functions of torchvision and PIL that move a picture by their arguments."""
+_MOVERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("PIL", "torchvision"))
+_ARGUMENTS = {
+    *("angle", "translate", "scale", "shear", "top", "left", "height", "width", "box", "method"),
+    *("startpoints", "endpoints", "data"),
+}
+_LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("PIL", "numpy"))
+"""Packages whose own calls are no transforms: an image may be half made in them."""
+
+
+_Named = tuple[str, list[tuple[str, str]]]
+
+
+class _Call:
+    """A call with one picture, until its sample is made."""
+
+    def __init__(self, frame: types.FrameType, picture: Any, place: Place, begin: int) -> None:
+        self.code, self.place, self.begin, self.end = frame.f_code, place, begin, sys.maxsize
+        self.before = movements.picture_of(picture)
+        self.after: torch.Tensor | None = None
+        self.states = _states()
+        self.drew = ""
+        self.by_name: list[_Named] = []
+        self.origin: object = None if self.before is None else hash(self.before.numpy().tobytes())
+        """Calls of one origin are given the same picture, or what such calls have made of it."""
+
+    def ended(self, result: Any, end: int) -> None:
+        """It returned."""
+        self.end, self.after = end, movements.picture_of(result)
+        self.drew = ", ".join(name for name, state in _states().items() if state != self.states[name])
+
+
+class _Sample:
+    """Hears of each call while one sample is made."""
+
+    def __init__(self) -> None:
+        self.calls: list[_Call] = []
+        self.item: types.FrameType | None = None
+        self._open: dict[types.FrameType, _Call] = {}
+        self._origins: dict[int, tuple[Any, object]] = {}
+        """By identity: what calls have given, kept alive, and its origin."""
+        self._count = 0
+        self.found: list[tuple[str, list[_Call], Any]] = []
+        """By sample: its data set's class, the calls, and what was made."""
+
+    def hear(self, frame: types.FrameType, event: str, arg: Any) -> None:
+        """As `sys.setprofile` calls it."""
+        if event == "call":
+            self._count += 1
+            if self.item is None:
+                user = frame.f_code.co_name == "__getitem__" and frames.owner(frame.f_code.co_filename) == frames.USER
+                self.item, self._count = (frame if user else None), 0
+            elif self._count <= _CALLS:
+                self._begins(frame)
+        elif event == "return" and self.item is not None:
+            self._count += 1
+            if frame is self.item:
+                self.found.append((type(frame.f_locals.get("self")).__name__, self.calls, arg))
+                self.calls, self.item, self._open, self._origins = [], None, {}, {}
+            elif frame in self._open:
+                one = self._open.pop(frame)
+                one.ended(arg, self._count)
+                self._origins[id(arg)] = arg, one.origin
+
+    def _begins(self, frame: types.FrameType) -> None:
+        code = frame.f_code
+        if code.co_name in _BY_NAME and any(name in code.co_filename for name in _MOVERS):
+            scalars = sorted((k, repr(v)) for k, v in frame.f_locals.items() if k in _ARGUMENTS)
+            for one in self._open.values():
+                one.by_name.append((code.co_name, scalars))
+        if len(self.calls) >= _PICTURES or not _may_move(code):
+            return
+        given = [v for v in _arguments(frame) if _may_be_picture(v)]
+        place = next((frames.place_of(one) for one in of_program(frame.f_back, (frames.USER,))), None)
+        if len(given) == 1 and place is not None:
+            self._note(frame, _Call(frame, given[0], place, self._count), given[0])
+
+    def _note(self, frame: types.FrameType, one: _Call, given: Any) -> None:
+        if one.before is not None:
+            one.origin = self._origins.get(id(given), (None, one.origin))[1]
+            self.calls.append(one)
+            self._open[frame] = one
+
+
+def _may_move(code: types.CodeType) -> bool:
+    """Whether a function may be a transform: the program's, or a library's of them."""
+    whose = frames.owner(code.co_filename)
+    if code.co_flags & inspect.CO_GENERATOR or whose not in (frames.USER, frames.INSTALLED):
+        return False
+    return whose == frames.USER or not any(name in code.co_filename for name in _LIBRARIES)
+
+
+class MovedApartProbe(Watcher):
+    """Pictures of a sample that are moved apart."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._left: dict[str, int] = {}
+        self._found: dict[tuple[Any, ...], MovedApart] = {}
+        self._file: Path | None = None
+        """In a worker: where what it finds goes."""
+
+    def install(self) -> None:
+        """Wrap what asks a data set for samples. Both are private."""
+        self.replace(private.DatasetKind, "create_fetcher", self._fetching)
+        self.replace(private.loader_workers, "_worker_loop", self._in_worker)
+
+    def _in_worker(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        parent, directory = os.getpid(), self.host.options.directory
+
+        @functools.wraps(original)
+        def _worker_loop(*args: Any, **kwargs: Any) -> Any:
+            with suppress(Exception):
+                # Spawned workers import torch anew, and have no session.
+                if os.getppid() == parent and len(_files(directory, parent)) < _FILES:
+                    self._file = Path(directory, f"samples-{parent}-{os.getpid()}.json")
+                    self._left, self._found = {}, {}
+            return original(*args, **kwargs)
+
+        return _worker_loop
+
+    def _fetching(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Each pass over a loader makes what asks the data set for samples."""
+
+        @functools.wraps(original)
+        def create_fetcher(*args: Any, **kwargs: Any) -> Any:
+            fetcher = original(*args, **kwargs)
+            with suppress(Exception):
+                name = type(fetcher.dataset).__name__
+                if self._left.setdefault(name, _SAMPLES) > 0 and (self.host.active or self._file is not None):
+                    fetcher.fetch = functools.partial(self._fetch, fetcher, name)
+            return fetcher
+
+        return create_fetcher
+
+    def _fetch(self, fetcher: Any, name: str, index: Any) -> Any:
+        followed = (self.host.active or self._file is not None) and sys.getprofile() is None
+        if not followed or self._left[name] <= 0:
+            del fetcher.fetch  # the class's own again
+            return fetcher.fetch(index)
+        sample = _Sample()
+        profile = _guarded(sample.hear, self.host.ledger.quiet)
+        sys.setprofile(profile)
+        try:
+            return type(fetcher).fetch(fetcher, index)
+        finally:
+            # A profiler that the program has begun meanwhile stays.
+            if sys.getprofile() is profile:
+                sys.setprofile(None)
+            if self._file is not None:
+                with suppress(Exception):
+                    self._judge(name, sample)
+                    self._file.write_bytes(msgspec.json.encode(list(self._found.values())))
+            else:
+                with self.host.looking(_WHAT):
+                    self._judge(name, sample)
+
+    def _judge(self, name: str, sample: _Sample) -> None:
+        self._left[name] -= max(1, len(sample.found))
+        for owner, calls, made in sample.found[:_SAMPLES]:
+            for first, second in _pairs(calls, made):
+                self._compare(owner, first, second)
+
+    def _compare(self, name: str, first: _Call, second: _Call) -> None:
+        new = MovedApart(first=first.place, second=second.place, function=_name(first.code), dataset=name)
+        record = self._found.setdefault((new.first, new.second, new.function), new)
+        if record.apart >= _ENOUGH:
+            return
+        record.samples += 1
+        if not _show_the_same(first, second):
+            record.strangers += 1
+            return
+        record.drew = record.drew or first.drew
+        ways, named = [_moved(first), _moved(second)], [first.by_name, second.by_name]
+        record.compared += all(ways) or any(named)
+        # By name, too: a small angle moves the middle by nothing to speak of.
+        if named[0] != named[1] or _are_apart(first, ways):
+            record.apart += 1
+            record.both += bool(named[0]) or (bool(ways[0]) and movements.NOWHERE not in (ways[0] or []))
+            record.example = [_described(*one) for one in zip(ways, named, strict=True)]
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """See `Watcher`."""
+        return [one for one in self._found.values() if one.apart]
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """What workers have left."""
+        for record in _joined(self.host.options.directory):
+            self.host.write(record)
+
+
+def _guarded(hear: Callable[..., None], quiet: Callable[[], Any]) -> Callable[..., None]:
+    def profile(frame: types.FrameType, event: str, arg: Any) -> None:
+        try:
+            with quiet():
+                hear(frame, event, arg)
+        except Exception:  # the program must not suffer from what watches it
+            sys.setprofile(None)
+
+    return profile
+
+
+def _pairs(calls: list[_Call], made: Any) -> Iterator[tuple[_Call, _Call]]:
+    """The outermost calls of one function, on two pictures of a sample."""
+    ended, sizes = [one for one in calls if one.after is not None], _sizes(made)
+    covered: list[_Call] = []
+    for index, first in enumerate(ended):
+        if any(o.begin < first.begin and first.end <= o.end for o in covered):
+            continue
+        later = [one for one in ended[index + 1 :] if one.code is first.code and one.begin > first.end]
+        second = next((one for one in later if _are_two(first, one) and _are_in(sizes, first, one)), None)
+        if second is not None:
+            covered += [first, second]
+            yield first, second
+
+
+def _sizes(made: Any) -> list[tuple[int, ...]]:
+    """Of the pictures of a sample."""
+    return [tuple(one.shape[1:]) for one in map(movements.picture_of, _values(made)) if one is not None]
+
+
+def _are_in(sizes: list[tuple[int, ...]], first: _Call, second: _Call) -> bool:
+    """Whether a sample has pictures of the sizes that two calls gave."""
+    given = [tuple(one.after.shape[1:]) for one in (first, second) if one.after is not None]
+    return all(sizes.count(size) >= given.count(size) for size in given)
+
+
+def _are_two(first: _Call, second: _Call) -> bool:
+    """Whether two calls were given two pictures of one size, and not views of one."""
+    a, b = first.before, second.before
+    if a is None or b is None or a.shape[1:] != b.shape[1:]:
+        return False
+    if a.shape == b.shape and torch.equal(a, b):
+        return False
+    # What was made of one picture in two ways is its views; what the first call gave is its own next step.
+    return _are_unlike(a, b) or first.origin != second.origin
+
+
+def _are_unlike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether they are of two kinds: a photograph and its mask, say."""
+    return len(a) != len(b) or movements.is_mask(a) != movements.is_mask(b)
+
+
+def _show_the_same(first: _Call, second: _Call) -> bool:
+    """Whether a network is to give one of them for the other: those of two kinds are not in one sample by chance."""
+    a, b = first.before, second.before
+    return a is not None and b is not None and (_are_unlike(a, b) or movements.alike(a, b) >= _TOGETHER)
+
+
+def _moved(one: _Call) -> list[movements.Movement] | None:
+    if one.before is None or one.after is None:
+        return None
+    return movements.movements(one.before, one.after)
+
+
+def _are_apart(first: _Call, ways: list[list[movements.Movement] | None]) -> bool:
+    one, other = ways
+    return bool(one and other and first.before is not None and movements.are_apart(one, other, first.before))
+
+
+def _described(way: list[movements.Movement] | None, named: list[_Named]) -> str:
+    """How a picture was moved, in words."""
+    words = [name if not given else f"{name}({given[0][1]:.6})" for name, given in named if name != "transform"]
+    return (f"put through {', '.join(words)}" if words else "") or (movements.described(way[0]) if way else "as it was")
+
+
+def _values(made: Any, deep: int = _DEEP) -> Iterator[Any]:
+    if isinstance(made, dict):
+        made = list(made.values())
+    if isinstance(made, (list, tuple)) and deep:
+        for one in made[:_PICTURES]:
+            yield from _values(one, deep - 1)
+    else:
+        yield made
+
+
+def _arguments(frame: types.FrameType) -> list[Any]:
+    code, values = frame.f_code, frame.f_locals
+    return [values.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
+
+
+def _may_be_picture(value: Any) -> bool:
+    kind = type(value)
+    return kind.__module__.startswith(("PIL.", "numpy", "torch")) and hasattr(
+        value, "tobytes" if kind.__module__ != "torch" else "ndim"
+    )
+
+
+def _states() -> dict[str, Any]:
+    numpy = sys.modules.get("numpy")
+    states: dict[str, Any] = {"torch": torch.get_rng_state().numpy().tobytes(), "random": hash(random.getstate())}
+    if numpy is not None:
+        known = numpy.random.get_state()
+        states["numpy"] = known[1].tobytes(), known[2]
+    return states
+
+
+def _name(code: types.CodeType) -> str:
+    whole: str = getattr(code, "co_qualname", code.co_name)
+    return whole.rpartition("<locals>.")[2]
+
+
+def _files(directory: str, parent: int) -> list[Path]:
+    return sorted(Path(directory).glob(f"samples-{parent}-*.json"))
+
+
+def _joined(directory: str) -> list[MovedApart]:
+    """What all workers of this process have left, which is taken away."""
+    sums: dict[Any, MovedApart] = {}
+    for file in _files(directory, os.getpid()):
+        with suppress(OSError, msgspec.DecodeError):
+            for one in msgspec.json.decode(file.read_bytes(), type=list[MovedApart]):
+                known = sums.setdefault((one.first, one.second, one.function), one)
+                if known is not one:
+                    known.samples, known.compared = known.samples + one.samples, known.compared + one.compared
+                    known.strangers += one.strangers
+                    known.apart, known.both = known.apart + one.apart, known.both + one.both
+                    known.example = known.example or one.example
+        with suppress(OSError):
+            file.unlink()
+    return [one for one in sums.values() if one.apart]
