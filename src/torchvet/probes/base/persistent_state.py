@@ -110,6 +110,12 @@ class KnownMemory:
             found.setdefault(storage._cdata, ("gradient buckets", storage.nbytes()))
         return found
 
+    def histories(self) -> set[int]:
+        """Of the keys of `storages` those in lists of an optimizer's state, as L-BFGS keeps of its last steps: they may
+        become more."""
+        lists = (one for o in self.live_optimizers() for one in _lists_below(o.state, _DEEP))
+        return {s._cdata for one in lists for tensor in _tensors_below(one, 1) for s in graphs.storages_of(tensor)}
+
     def idle(self, stored: Collection[int]) -> set[int]:
         """Of the keys of `storages` those that no training needs any more.
 
@@ -216,3 +222,11 @@ def _tensors_below(value: Any, depth: int) -> Iterator[torch.Tensor]:
     elif depth and isinstance(value, (list, tuple)):
         for item in value:
             yield from _tensors_below(item, depth - 1)
+
+
+def _lists_below(value: Any, depth: int) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        yield value
+    elif depth and isinstance(value, dict):
+        for item in list(value.values()):
+            yield from _lists_below(item, depth - 1)

@@ -214,7 +214,8 @@ class _Count:
         """By key, of parameters and the like: category and bytes."""
         self.idle = known.idle(self.stored)
         # Claimed from the start: they are nobody's leak, but for what belongs to models that nothing trains.
-        self.claimed: set[int] = self.stored.keys() - self.idle
+        # Nor are histories that an optimizer keeps: they are told by their name.
+        self.claimed: set[int] = self.stored.keys() - self.idle - known.histories()
         self.categories: dict[str, int] = defaultdict(int)
         for category, size in self.stored.values():
             self.categories[category] += size

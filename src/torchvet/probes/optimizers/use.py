@@ -145,6 +145,7 @@ class OptimizerProbe(Watcher):
             kind, parameters = type(optimizer).__name__, [p for g in optimizer.param_groups for p in g["params"]]
             use = OptimizerUse(id=self._numbered, name=kind, place=place, step_place=None, steps=0)
             use.parameters = len(parameters)
+            use.history, use.history_bytes = _history(optimizer, parameters)
             state = _State(weakref.ref(optimizer), use)
             self._numbered += 1
             # Parameters leave this set as they are seen with a gradient.
@@ -448,3 +449,9 @@ def _is_zero(gradient: torch.Tensor) -> bool:
         values = gradient.detach()
         values = values._values() if values.layout is torch.sparse_coo else values
         return values.numel() == 0 or not bool(values.count_nonzero().item())
+
+
+def _history(optimizer: Optimizer, parameters: list[torch.Tensor]) -> tuple[int, int]:
+    """How many steps `torch.optim.LBFGS` remembers, and in how many bytes: two vectors of all parameters for each."""
+    size = optimizer.defaults.get("history_size")
+    return (size, size * 2 * sum(p.nbytes for p in parameters)) if isinstance(size, int) else (0, 0)

@@ -59,6 +59,9 @@ class OptimizerUse(Record):
     zero_valued: int = 0
     """Parameters whose gradient was exactly zero in all steps that were looked at, how many those were, and how many of
     these parameters hold nothing but zeros."""
+    history: int = 0
+    history_bytes: int = 0
+    """How many of its last steps it keeps at most, as L-BFGS does (`history_size`), and the bytes that these take."""
     dropped: int = 0
     """How often, around its first steps, gradients that a backward had left were cleared before the next, with no step
     in between."""

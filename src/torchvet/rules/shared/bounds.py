@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.analysis.growth_series import CONTAINERS
+from torchvet.formatting import size
 from torchvet.rules.kit import Growth, Recording, Store, records
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def bound_of(growth: Growth, recording: Recording) -> Bound | None:
     # What the run shows comes before what the text says, and a limit of the type before any statement.
     return (
         _capacity(growth)
+        or _history(growth, recording)
         or _slots(growth)
         or _loop(growth, recording)
         or _stored(growth, recording)
@@ -51,6 +53,21 @@ def _capacity(growth: Growth) -> Bound | None:
     # Without a length one item a step is the best guess.
     each = growth.bytes / holding.length if holding.length else growth.bytes_per_step
     return Bound(f"its type holds at most {holding.capacity:,} items", int(each * holding.capacity))
+
+
+def history_of(growth: Growth, recording: Recording) -> records.optimizers.OptimizerUse | None:
+    """The optimizer whose history of its last steps grows: that of the only one that keeps one."""
+    state = ".state" in growth.holding.name
+    uses = [u for r in recording.ranks for u in r.latest(records.optimizers.OptimizerUse, "id") if u.history]
+    return uses[0] if state and len(uses) == 1 else None
+
+
+def _history(growth: Growth, recording: Recording) -> Bound | None:
+    use = history_of(growth, recording)
+    if use is None:
+        return None
+    text = f"it is full after {use.history:,} updates (`history_size`), with {size(use.history_bytes)}"
+    return Bound(text, use.history_bytes)
 
 
 def _slots(growth: Growth) -> Bound | None:

@@ -16,12 +16,14 @@ from torchvet.rules.memory.fixes.framework_lists import freed_before_the_next
 from torchvet.rules.memory.fixes.fresh_defaults import made_in_each_call
 from torchvet.rules.memory.fixes.memos import evicted
 from torchvet.rules.memory.fixes.stored_values import without_cache
-from torchvet.rules.shared import growth_rule, snapshot_rule, step_code, training_loops
+from torchvet.rules.shared import bounds, growth_rule, snapshot_rule, step_code, training_loops
 from torchvet.rules.shared.number_format import count, per_step
 from torchvet.source.model import Event, Unit, is_call, walk
 
 _OFTEN = 4
 """Steps from one store to the next below which it is no rare one."""
+_USUAL_HISTORY = 100
+"""The `history_size` of torch.optim.LBFGS where none is given."""
 _MOST = 5
 """Lines of a snapshot that are reported; the sum is in the facts."""
 
@@ -66,6 +68,8 @@ class TensorsAccumulate(growth_rule.GrowthRule):
             )
         if is_of_models(growth):
             return cause_of(growth)
+        if _of_history(growth):
+            return f"the optimizer's own step puts tensors into {name}: a history of the updates before"
         # A thread's variables are no container that something is put into.
         if growth.holding.kind == "thread":
             return _of_threads(growth.holding)
@@ -83,7 +87,10 @@ class TensorsAccumulate(growth_rule.GrowthRule):
         return f"{name} takes in tensors at {when}, and they are not taken out again"
 
     def matters_bounded(self, growth: kit.Growth, recording: kit.Recording) -> bool:
-        """What a library keeps for itself is not collected on purpose."""
+        """What a library keeps for itself is not collected on purpose; a long history is the program's choice."""
+        use = bounds.history_of(growth, recording)
+        if use is not None:
+            return use.history > _USUAL_HISTORY
         attribute = _attribute(growth)
         return attribute.startswith("_") and not recording.index.mentions(attribute)
 
@@ -108,6 +115,8 @@ class TensorsAccumulate(growth_rule.GrowthRule):
             )
         if is_of_models(growth):
             return ADVICE.format(name=name)
+        if _of_history(growth):
+            return "keep a shorter history: `history_size` of torch.optim.LBFGS is 100 where none is given"
         if _attribute(growth).startswith("_") and store is not None and _attribute(growth) not in store.text:
             return (
                 f"`{store.text}` hands {name} one more with each call, and {name} is not the program's to empty: call "
@@ -228,6 +237,13 @@ def _of_optimizers(growth: kit.Growth) -> bool:
     # Optimizers make their averages by `zeros_like` in their first step; a copy is made by `clone`.
     made = sum(s.bytes for s in sites if s.site.phase == "optimizer" and s.site.op.startswith("aten.zeros"))
     return made > 0.5 * sum(s.bytes for s in sites)
+
+
+def _of_history(growth: kit.Growth) -> bool:
+    """Whether it is state that an optimizer made as it stepped, and goes on to make."""
+    made = sum(s.bytes for s in growth.holding.sites if s.site.phase == "optimizer")
+    own = made > 0.5 * sum(s.bytes for s in growth.holding.sites)
+    return own and ".state" in growth.holding.name and not _of_optimizers(growth)
 
 
 def _seldom(event: Event) -> bool:
