@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from example_runs import RECORDING, forked
 
-from torchvet.probes.time.sorts.reach import form_of, reach
+from torchvet.probes.time.results.reach import part_of, reach
 from torchvet.recording import read
 from torchvet.recording.records.timing import SortedForFew
 
@@ -99,14 +99,16 @@ def test_orders_that_are_used_otherwise(tmp_path: Path) -> None:
 
 def test_how_far_a_view_reaches() -> None:
     made = torch.zeros(3, 50, 4)
-    form = form_of(made, 1, descending=False, stable=False)
-    assert form is not None and (form.rows, form.size) == (12, 50)
-    assert reach(form, made[:, :6]) == (0, 5)
-    assert reach(form, made[1, 10:20, 2]) == (10, 19)
-    assert reach(form, made[..., 3]) == (0, 49)
-    assert reach(form, made[:, 8]) == (8, 8)
-    assert reach(form, made.transpose(0, 1)[45:]) == (45, 49)
-    assert reach(form, made[:, ::10]) == (0, 40)
+    part = part_of(made, 1)
+    assert part is not None and part.axis.size == 50
+    assert reach(part.axis, made[:, :6]) == (0, 5)
+    assert reach(part.axis, made[1, 10:20, 2]) == (10, 19)
+    assert reach(part.axis, made[..., 3]) == (0, 49)
+    assert reach(part.axis, made[:, 8]) == (8, 8)
+    assert reach(part.axis, made.transpose(0, 1)[45:]) == (45, 49)
+    assert reach(part.axis, made[:, ::10]) == (0, 40)
     # Across rows.
-    assert reach(form, made.view(-1)[:5]) == (0, 49)
-    assert form_of(made[:, :, 0], 1, descending=False, stable=False) is None
+    assert reach(part.axis, made.view(-1)[:5]) == (0, 49)
+    # As other numbers.
+    assert reach(part.axis, made[:, :6].view(torch.float64)) == (0, 49)
+    assert part_of(made[:, :, 0], 1) is None

@@ -115,7 +115,8 @@ PROBES: tuple[str, ...] = (
     "time.update_times.UpdateTimer",
     "time.denormal_updates.DenormalUpdates",
     "time.rows_one_by_one.RowsOneByOneTimer",
-    "time.sorts.first_few.SortsForFew",
+    "time.results.first_few.SortsForFew",
+    "time.results.decompositions.UnreadFactorsProbe",
     "time.wide.operators.WideNumbersProbe",
     # What is found out last, by what the others have seen; its censuses are heard of by the two below it.
     "memory.growth.GrowthProbe",

@@ -1,6 +1,8 @@
-"""Records about probability distributions."""
+"""Records about matrices that a step makes or decomposes in vain: of distributions, and their factors."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from torchvet.recording.records.base import Place, Record
 
@@ -25,3 +27,28 @@ class DiagonalNormals(Record):
     asked: list[str] = []
     others: list[Place] = []
     backward: bool = False
+
+
+class UnreadFactors(Record):
+    """The line `place` calls `name` (svd, eigh, eig, qr) on matrices of a shape, and not all of its results is read: so
+    in each of `calls` calls in `sampled` sampled steps.
+
+    What is enough by `kind`: the `values` alone (for qr, R), or `reduced` factors in place of the `full` ones that it
+    computes. `gradients` says that autograd has recorded the call.
+
+    The calls took `seconds` of the `every` seconds of the line's operators. One call took `whole` seconds, and what
+    is enough `less`, measured after the run on made matrices of the same shape, without a backward pass.
+    """
+
+    place: Place
+    name: str
+    kind: Literal["values", "reduced"]
+    shape: list[int]
+    full: bool
+    gradients: bool
+    calls: int
+    sampled: int
+    seconds: float
+    every: float
+    whole: float
+    less: float

@@ -1,0 +1,1 @@
+"""What operators give in steps, and how much of it is used."""

@@ -1,1 +1,0 @@
-"""What is sorted in steps, and how much of the order is used."""
