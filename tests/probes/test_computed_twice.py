@@ -100,5 +100,7 @@ def test_what_is_computed_once_for_all_that_it_looks_like(tmp_path: Path, name: 
 
 
 def test_lines_searches_by_closures(tmp_path: Path) -> None:
-    """LBFGS calls its closure many times, each with other weights."""
-    assert seen(tmp_path, ("optimizer.step(closure_for(x, y))",), "LBFGS") == []
+    """LBFGS calls its closure many times, each with other weights. What it computes twice itself takes next to no time:
+    on a slow machine that is heard as well."""
+    found = seen(tmp_path, ("optimizer.step(closure_for(x, y))",), "LBFGS")
+    assert all(one.seconds < 0.05 * one.passes and not one.led_back for one in found)
