@@ -248,3 +248,9 @@ def test_a_window_is_shorter_where_its_steps_cost_more_than_the_share_but_never_
     assert schedule.length(elapsed=10.0, step=0.06) == 5
     schedule.spend(0.25)
     assert schedule.length(elapsed=10.0, step=0.06) == 2
+
+
+def test_a_window_that_is_waited_for_opens_without_time_to_spare() -> None:
+    schedule = Schedule(window_at=1000, awaited=100)
+    schedule.spend(10.0)
+    assert [tick for tick in range(90, 120) if schedule.opens_window(tick, 1.0)] == [100]

@@ -49,6 +49,8 @@ class Schedule:
     windows: int = 0
     owed: bool = False
     """Whether a suspicion asks for a window: what a census finds in it is known by the line that made it."""
+    awaited: int | None = None
+    """The tick from which on a probe waits for a window: what it has seen begin shows late."""
     census_at: int | None = None
     censuses: int = 0
     """Those that are compared with each other."""
@@ -92,6 +94,9 @@ class Schedule:
             return True
         if self.owed:
             self.owed = False
+            return True
+        if self.awaited is not None and tick >= self.awaited:
+            self.awaited = None
             return True
         if tick < self.window_at:
             return False

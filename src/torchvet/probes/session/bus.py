@@ -59,6 +59,7 @@ PROBES: tuple[str, ...] = (
     "training.graphless_terms.GraphlessTerms",
     "numerics.softmax_axes.SoftmaxAxes",
     "numerics.penalty_norms.PenaltyNorms",
+    "numerics.latent_sums.LatentSums",
     "memory.attention.Attention",
     "memory.out_of_memory.OutOfMemoryWatcher",
     "crash.device_errors.DeviceErrors",

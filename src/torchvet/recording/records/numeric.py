@@ -277,3 +277,15 @@ class GraphlessTerm(Record):
     zero: int = 0
     value: float = 0.0
     """The last one."""
+
+
+class LatentSum(Record):
+    """On one line, in a loss, a table of `numbers` was summed that an exponential or a logarithm is a summand of, as
+    that of a KL divergence is: the `means` of its numbers in sampled `steps`, the latest looks."""
+
+    place: Place
+    numbers: int = 0
+    steps: list[int] = []
+    means: list[float] = []
+    largest: float = 0.0
+    """The largest of all looks, without its sign."""
