@@ -87,13 +87,13 @@ def passed_graphs(
     return found
 
 
-def goes_backward(store: Store, recording: Recording) -> bool:
+def goes_backward(store: Store, recording: Recording) -> bool | None:
     """Whether what a line stores may go into a backward later, as an episode's log-probabilities do: then its graph is
-    needed until that; or the text does not show it."""
+    needed until that. None where the text does not show it."""
     file = recording.model(store.path)
     kept = [one for one in _stores.collected(file) if one.event.line == store.line] if file is not None else []
     if file is None or not kept:
-        return True
+        return None
     flow = destinations.Destinations(file)
     for one in kept:
         flow.held_by(one.holder, one.event)

@@ -40,12 +40,24 @@ class GraphRetained(growth_rule.GrowthRule):
 
     def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Graphs that are kept to the end, and those that were kept for long before the store was emptied."""
-        yield from super().in_rank(rank, recording)
+        for growth in growth_of(rank).growths:
+            if self.recognises(growth, recording) and not self._is_needed(growth, recording):
+                yield self.finding(growth, rank, recording)
         for growth in growth_of(rank).dropped:
             # What is carried on is MEM103's; an evaluation's variables die at its end by themselves.
             store = None if growth.carrier_ops or growth.kind == "evaluation" else self.store(growth, recording)
-            if store is not None and self.recognises(growth, recording) and not goes_backward(store, recording):
+            if store is None or not self.recognises(growth, recording):
+                continue
+            if goes_backward(store, recording) is False:
                 yield self.finding(growth, rank, recording)
+
+    def _is_needed(self, growth: kit.Growth, recording: kit.Recording) -> bool:
+        """Whether the text shows a backward pass through what is kept, and the line that empties it in time: it is
+        the same as what the run has seen dropped, where the last look came before that."""
+        bound, store = bounds.bound_of(growth, recording), self.store(growth, recording)
+        if store is None or bound is None or bound.bytes is None:
+            return False
+        return goes_backward(store, recording) is True
 
     def _is_updated(self, growth: kit.Growth, recording: kit.Recording) -> bool:
         return line_of_update(growth, self.store(growth, recording)) is not None
