@@ -19,7 +19,8 @@ from torch.utils.checkpoint import checkpoint
 torch.manual_seed(0)
 stem, block, head = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.Linear(8, 1)
 stem.requires_grad_({stem})
-parameters = [p for one in (stem, block, head) for p in one.parameters() if p.requires_grad]
+unused = nn.Linear(2, 2)
+parameters = [p for one in (stem, block, head{more}) for p in one.parameters() if p.requires_grad]
 optimizer = torch.optim.AdamW(parameters, lr=0.01)
 options = {{"use_reentrant": {reentrant}}}
 for step in range(24):
@@ -32,9 +33,11 @@ for step in range(24):
 CHECKPOINT = "checkpoint(block, x, **options)"
 
 
-def found(folder: Path, stem: bool = False, reentrant: bool = True, run: str = CHECKPOINT) -> dict[str, Any] | None:
+def found(
+    folder: Path, stem: bool = False, reentrant: bool = True, run: str = CHECKPOINT, more: str = ""
+) -> dict[str, Any] | None:
     """The finding of a run of it."""
-    findings = forked(PROGRAM.format(stem=stem, reentrant=reentrant, run=run), folder)
+    findings = forked(PROGRAM.format(stem=stem, reentrant=reentrant, run=run, more=more), folder)
     assert findings is not None
     return next((one for one in findings if one["code"] == "TRN104"), None)
 
@@ -42,7 +45,13 @@ def found(folder: Path, stem: bool = False, reentrant: bool = True, run: str = C
 def test_none_of_the_inputs_requires_a_gradient(tmp_path: Path) -> None:
     one = found(tmp_path)
     assert one is not None and one["severity"] == "warning" and "use_reentrant=True" in one["cause"]
-    assert one["location"]["line"] == 11 and [other["line"] for other in one["related"]] == [14]
+    assert one["location"]["line"] == 12 and [other["line"] for other in one["related"]] == [15]
+
+
+def test_another_part_may_have_no_gradient_for_a_reason_of_its_own(tmp_path: Path) -> None:
+    one = found(tmp_path, more=", unused")
+    assert one is not None and one["severity"] == "warning"
+    assert one["message"].startswith("4 of 6 ") and one["cause"].startswith("2 of them run within")
 
 
 @pytest.mark.parametrize(

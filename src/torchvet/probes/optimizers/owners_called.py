@@ -76,9 +76,10 @@ class OwnersCalled:
         places = [self._heard.get(key) for key in parameters]
         return places[0] if places and all(place is not None for place in places) else None
 
-    def checkpointed(self, parameters: Collection[int]) -> bool:
-        """Whether the owners of all of these ran within reentrant checkpoints only."""
-        return self.switched_off(parameters) is not None and self._outside.isdisjoint(parameters)
+    def checkpointed(self, parameters: Collection[int]) -> list[Place]:
+        """For each of these whose owners ran within reentrant checkpoints only, the line that ran one."""
+        inside = (self._heard.get(key) for key in parameters if key not in self._outside)
+        return [place for place in inside if place is not None]
 
     def silent(self, parameters: Collection[int]) -> bool:
         """Whether none of these was run, as far as they have owners that were listened for."""

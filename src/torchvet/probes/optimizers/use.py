@@ -356,7 +356,8 @@ class OptimizerProbe(Watcher):
         use.stopped_after = max((history.last[id(p)] for p in stopped), default=0)
         use.silent = self._owners.silent(state.never | {id(p) for p in stopped})
         use.switched_off = self._owners.switched_off(state.never)
-        use.checkpointed = self._owners.checkpointed(state.never)
+        checkpointed = self._owners.checkpointed(state.never)
+        use.checkpointed, use.checkpointed_at = len(checkpointed), next(iter(checkpointed), None)
         # What the program changes itself, as an average of its inputs, needs no gradient.
         if use.switched_off is not None and not state.never & history.changed.keys():
             use.frozen_beside = self._frozen_beside(state.never)

@@ -43,8 +43,10 @@ class OptimizerUse(Record):
     """How many of those after the second began with the weights as the one before had left them, which had state."""
     switched_off: Place | None = None
     """The line that runs the modules of all parameters in `without_gradient` with gradients switched off."""
-    checkpointed: bool = False
-    """Whether those ran within `torch.utils.checkpoint` with `use_reentrant=True` alone: it switches gradients off."""
+    checkpointed: int = 0
+    checkpointed_at: Place | None = None
+    """How many of the parameters without a gradient belong to modules that ran only within `torch.utils.checkpoint`
+    with `use_reentrant=True`, which switches gradients off, and a line that ran one."""
     frozen_beside: int = 0
     """Of the models that have those: how many parameters are frozen by `requires_grad`."""
     silent: bool = False

@@ -5,15 +5,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from torchvet.recording.records.optimizers import OptimizerUse
 from torchvet.rules.kit import Edits, Finding, Location, Recording, SourceFile
 from torchvet.source.model import edits
 
-CAUSE = (
-    "they run within torch.utils.checkpoint with use_reentrant=True, and no input of the checkpoint requires a "
-    "gradient: backward does not enter it"
-)
 ADVICE = "use_reentrant=False; with transformers also `model.enable_input_require_grads()`"
 _NAME = "use_reentrant"
+
+
+def cause(use: OptimizerUse) -> str:
+    """Why backward does not reach these parameters."""
+    all_of_them = use.checkpointed >= use.without_gradient_count
+    return (
+        f"{'they' if all_of_them else f'{use.checkpointed} of them'} run within torch.utils.checkpoint with "
+        "use_reentrant=True, and no input of the checkpoint requires a gradient: backward does not enter it"
+    )
 
 
 def setting(recording: Recording) -> Location | None:

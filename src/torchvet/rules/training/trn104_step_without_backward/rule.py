@@ -252,11 +252,12 @@ class StepWithoutBackward(loops.LoopRule):
 
     def _partly(self, rank: RankRecording, recording: Recording, use: OptimizerUse) -> Finding:
         severity: Severity = "info"
-        asked = reentrant.setting(recording) if use.checkpointed else None
+        behind = 2 * use.checkpointed >= use.without_gradient_count
+        asked, called = reentrant.setting(recording) if behind else None, use.checkpointed_at
         cause = "the loss does not depend on them in these steps"
         advice = "leave them out of the optimizer, or check that the loss reaches them"
-        if use.checkpointed:
-            cause, advice, severity = reentrant.CAUSE, reentrant.ADVICE, "warning"
+        if behind:
+            cause, advice, severity = reentrant.cause(use), reentrant.ADVICE, "warning"
         elif use.switched_off is not None:
             cause = "their modules ran with gradients switched off (no_grad, inference_mode), here"
             advice = "run them with gradients; if they are to stay as they are, leave them out of the optimizer"
@@ -266,13 +267,13 @@ class StepWithoutBackward(loops.LoopRule):
             cause = "their modules did not run in the steps that were heard"
         return self.observed(
             rank,
-            asked or use.switched_off or use.place or use.step_place,
+            asked or (called if behind else use.switched_off) or use.place or use.step_place,
             _never(use),
             cause=cause,
             advice=advice,
             severity=severity,
             measured=Measured(steps=use.steps),
-            related=[self.beside("called", "they run here", use.switched_off)] if asked and use.switched_off else [],
+            related=[self.beside("called", "they run here", called)] if asked and called else [],
             about=About(variant=_REENTRANT) if asked else NOTHING_MORE,
         )
 
