@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Host, Place, StepKind, Watcher, called_by_user, frames, tap
+from torchvet.probes.base.kit import Host, Place, StepKind, Unchecked, Watcher, called_by_user, frames, tap
 from torchvet.probes.internals.patching import replace
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.probes.ranks.digests import are_constant, digest, digests, is_sharded
@@ -68,6 +68,8 @@ class ReplicaWatcher(Watcher):
         self._places: weakref.WeakKeyDictionary[Any, Place] = weakref.WeakKeyDictionary()
         """Loaders and samplers that the program itself made, and where."""
         self._gradients = EarlierGradients()
+        self._copies = False
+        """Whether some optimizer steps on copies."""
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """Only ranks of a group have others to be equal to."""
@@ -191,6 +193,7 @@ class ReplicaWatcher(Watcher):
         parameters = list(_parameters(optimizer))
         names, wrapped, late = self._names()
         copied = self._steps_on_copies(parameters, names)
+        self._copies = self._copies or copied
         gradients = [gradient_of(p) for p in parameters]
         before = digests(parameters) if first else [None] * len(parameters)
         # Biases that start at zero are equal whatever the seed was: they prove nothing.
@@ -210,6 +213,12 @@ class ReplicaWatcher(Watcher):
                 constant=constant,
                 copied=copied,
             )
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """See `Watcher`."""
+        if self._copies:
+            reason = "an optimizer steps on copies of them; copies that were unlike at the start count as shards"
+            yield Unchecked(check=_WHAT, reason=f"{reason}, and are not compared")
 
     def _steps_on_copies(self, parameters: list[torch.Tensor], names: dict[int, str]) -> bool:
         """Whether an optimizer's parameters are in no module, while modules have parameters that no optimizer has."""
