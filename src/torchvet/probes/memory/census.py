@@ -213,8 +213,7 @@ class _Count:
         self.stored = known.storages()
         """By key, of parameters and the like: category and bytes."""
         self.idle = known.idle(self.stored)
-        # Claimed from the start: they are nobody's leak, but for what belongs to models that nothing trains.
-        # Nor are histories that an optimizer keeps: they are told by their name.
+        # From the start nobody's leak, but for models that nothing trains, and histories: optimizers are named for these.
         self.claimed: set[int] = self.stored.keys() - self.idle - known.histories()
         self.categories: dict[str, int] = defaultdict(int)
         for category, size in self.stored.values():

@@ -57,9 +57,15 @@ def _capacity(growth: Growth) -> Bound | None:
 
 def history_of(growth: Growth, recording: Recording) -> records.optimizers.OptimizerUse | None:
     """The optimizer whose history of its last steps grows: that of the only one that keeps one."""
-    state = ".state" in growth.holding.name
-    uses = [u for r in recording.ranks for u in r.latest(records.optimizers.OptimizerUse, "id") if u.history]
-    return uses[0] if state and len(uses) == 1 else None
+    uses = [u for r in recording.ranks[:1] for u in r.latest(records.optimizers.OptimizerUse, "id") if u.history]
+    return uses[0] if len(uses) == 1 and is_history(growth) else None
+
+
+def is_history(growth: Growth) -> bool:
+    """Whether what grows is state of an optimizer, which its own step makes."""
+    sites = growth.holding.sites
+    made = sum(s.bytes for s in sites if s.site.phase == "optimizer")
+    return ".state" in growth.holding.path and made > 0.5 * sum(s.bytes for s in sites)
 
 
 def _history(growth: Growth, recording: Recording) -> Bound | None:

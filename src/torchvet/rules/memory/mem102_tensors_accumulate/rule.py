@@ -87,7 +87,7 @@ class TensorsAccumulate(growth_rule.GrowthRule):
         return f"{name} takes in tensors at {when}, and they are not taken out again"
 
     def matters_bounded(self, growth: kit.Growth, recording: kit.Recording) -> bool:
-        """What a library keeps for itself is not collected on purpose; a long history is the program's choice."""
+        """Nobody collects on purpose what a library keeps for itself, or a history that is longer than by default."""
         use = bounds.history_of(growth, recording)
         if use is not None:
             return use.history > _USUAL_HISTORY
@@ -240,10 +240,8 @@ def _of_optimizers(growth: kit.Growth) -> bool:
 
 
 def _of_history(growth: kit.Growth) -> bool:
-    """Whether it is state that an optimizer made as it stepped, and goes on to make."""
-    made = sum(s.bytes for s in growth.holding.sites if s.site.phase == "optimizer")
-    own = made > 0.5 * sum(s.bytes for s in growth.holding.sites)
-    return own and ".state" in growth.holding.name and not _of_optimizers(growth)
+    """Whether an optimizer goes on to make state, and not only averages in the first step of each."""
+    return bounds.is_history(growth) and not _of_optimizers(growth)
 
 
 def _seldom(event: Event) -> bool:
