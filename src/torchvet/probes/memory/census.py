@@ -213,7 +213,7 @@ class _Count:
         self.stored = known.storages()
         """By key, of parameters and the like: category and bytes."""
         self.idle = known.idle(self.stored)
-        # From the start nobody's leak, but for models that nothing trains, and histories: optimizers are named for these.
+        # Nobody's leak from the start, but for models that nothing trains, and histories, whose optimizer has a name.
         self.claimed: set[int] = self.stored.keys() - self.idle - known.histories()
         self.categories: dict[str, int] = defaultdict(int)
         for category, size in self.stored.values():
