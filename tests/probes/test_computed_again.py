@@ -92,7 +92,8 @@ def test_what_is_the_same_in_each_step(tmp_path: Path) -> None:
     assert found.keys() == EACH_STEP.keys()
     for one in found.values():
         # Memory that NumPy may write to is gone through from the second step on.
-        assert one.steps >= max(3, one.sampled - 2) and one.within == 0
+        # On a busy machine a small operator, of which a step has several alike, takes long enough now and then.
+        assert one.steps >= max(3, one.sampled - 2) and one.within < 0.1 * one.seconds
         ((_, share),) = one.lines
         assert 0 < share <= 1
 
@@ -102,7 +103,8 @@ def test_what_one_step_computes_twice(tmp_path: Path) -> None:
     assert found.keys() == IN_ONE_STEP.keys()
     assert all(one.steps > 2 and one.within == one.seconds for one in found.values())
     # Each of those weights has a node of its own in the graph; results without gradients have none.
-    assert {name for name, one in found.items() if one.led_back} == {"a weight that is made twice"}
+    through = {name for name, one in found.items() if one.led_back > 0.02 * one.passes}
+    assert through == {"a weight that is made twice"}
     assert 0 < found["a weight that is made twice"].led_back < found["a weight that is made twice"].passes
 
 
@@ -142,3 +144,36 @@ def test_backward_passes_that_compute_again(tmp_path: Path) -> None:
     (found,) = [one for one in every if one.place.function == "Sorting.backward"]
     assert found.operator == "sort"
     assert found.backward == found.seconds > found.within > 0
+
+
+REST = """
+import torch
+torch.manual_seed(0)
+N = 200
+model = torch.nn.Linear(N, N)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+fixed = torch.randn(N, N)
+for step in range(STEPS):
+    x = torch.randn(N, N)
+    if step >= LATE:
+        x = x + fixed @ fixed
+    optimizer.zero_grad()
+    model(x).mean().backward()
+    optimizer.step()
+"""
+
+
+def sampled(folder: Path, steps: int, late: int) -> list[ComputedAgain]:
+    forked(REST.replace("STEPS", str(steps)).replace("LATE", str(late)), folder)
+    return read(folder / RECORDING).ranks[0].latest(ComputedAgain, "id")
+
+
+def test_windows_are_compared_further_where_there_is_something_to_find(tmp_path: Path) -> None:
+    (found,) = sampled(tmp_path, 24, 0)
+    assert found.sampled == 6 and found.steps >= 4
+
+
+def test_a_program_that_begins_to_compute_again_is_found_by_a_later_window(tmp_path: Path) -> None:
+    """The first steps showed nothing, so that most windows are not compared any more."""
+    found = sampled(tmp_path, 3000, 30)
+    assert found and found[0].steps >= 3

@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvet.probes.base.costs import Costs, Look
 from torchvet.probes.base.ledger import Birth, Ledger, sum_by_site
 from torchvet.probes.base.schedule import Schedule
+from torchvet.probes.internals.private import LacksName
 
 bug = pytest.mark.xfail
 FLOAT = 4
@@ -409,6 +410,42 @@ def test_a_birth_resolves_its_line_late() -> None:
     birth = Birth(1, 8, 3, 0)
     birth.op, birth.tensor = torch.ops.aten.add.Tensor, ((2,), "float32", "cpu")
     assert birth.site().op == "aten.add.Tensor" and birth.site().place is None
+
+
+def test_what_listeners_compute_is_not_noted_and_one_that_fails_stops_nobody(ledger: Ledger) -> None:
+    """A guard around each call would cost more than the calls; nevertheless a failure goes to it."""
+    heard: list[str] = []
+    failed: list[str] = []
+
+    class Guard:
+        def __init__(self, what: str) -> None:
+            self.what = what
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, kind: Any, error: Any, traceback: Any) -> bool:
+            failed.append(f"{self.what}: {error}")
+            return True
+
+    def computes(func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        heard.append(str(out.exp().sum().item()))
+
+    def fails(func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        raise ValueError("no")
+
+    def lacks(func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        raise LacksName("a name")
+
+    operator = torch.ops.aten.mul.Tensor
+    for listener in (fails, lacks, computes):
+        ledger.hear([operator], listener, Guard)
+    x = torch.ones(4) * 2
+    y = torch.ones(4) * 3
+    ledger.leave()
+    assert ops(ledger).count("aten.mul.Tensor") == 2 and "aten.exp" not in ops(ledger)
+    assert len(heard) == 2 and ledger.broken is None and x.sum() + y.sum() == 20
+    assert [one.partition(": ")[0][-7:-1] for one in failed].count("(fails") == 2
+    assert sum("a name" in one for one in failed) == 1, "who lacks a name is not called again"
 
 
 def test_looks_of_two_threads_that_overlap_leave_the_ledger_on() -> None:

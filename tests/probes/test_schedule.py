@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.probes.base.schedule import EARLY_ALLOWANCE, FREE_WINDOWS, SUSPECT_CENSUSES, Pace, Schedule
+from torchvet.probes.base.schedule import (
+    EARLY_ALLOWANCE,
+    EARLY_WINDOWS,
+    SUSPECT_CENSUSES,
+    WINDOW_ALLOWANCE,
+    Pace,
+    Schedule,
+)
 from torchvet.recording.records.base import StepKind
 
 
@@ -102,8 +109,20 @@ def test_an_unsuspicious_long_run_is_looked_at_ever_more_rarely() -> None:
 
 def test_windows_lie_further_and_further_apart() -> None:
     starts = [first for first, _ in run(Schedule(), 5000, 0.1, 0.001)[0]]
-    gaps = [b - a for a, b in itertools.pairwise(starts[FREE_WINDOWS:])]
+    gaps = [b - a for a, b in itertools.pairwise(starts[EARLY_WINDOWS:])]
     assert len(gaps) >= 3 and gaps == sorted(gaps)
+
+
+@pytest.mark.parametrize(
+    ("given", "opens"), [(WINDOW_ALLOWANCE, 8), (2 * WINDOW_ALLOWANCE, 16), (4 * WINDOW_ALLOWANCE, 32)]
+)
+def test_the_third_window_comes_later_where_the_first_two_were_dear(given: float, opens: int) -> None:
+    """What sampled steps of a model with many small operators take is not to be most of a short run."""
+    schedule = Schedule()
+    for tick in (3, 5):
+        schedule.window_closed(tick)
+    schedule.given, schedule.spent = given, 10.0
+    assert [tick for tick in range(6, 40) if schedule.opens_window(tick, 0.05 * tick)][0] == opens
 
 
 def test_suspicion_brings_more_windows() -> None:
@@ -168,7 +187,7 @@ def test_what_is_not_free_stays_within_its_share(steps: int, step: float, look: 
     if suspected:
         schedule.suspect(4)
     run(schedule, steps, step, look)
-    free = look / 10 * (FREE_WINDOWS * 2 + 1) + look * (SUSPECT_CENSUSES + 1) + EARLY_ALLOWANCE
+    free = look / 10 * (EARLY_WINDOWS * 2 + 1) + look * (SUSPECT_CENSUSES + 1) + EARLY_ALLOWANCE
     one_window = look / 10 * 8
     elapsed = steps * step + schedule.spent
     assert schedule.spent <= free + one_window + 0.03 * elapsed + max(look, 0.2)

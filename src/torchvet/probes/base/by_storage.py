@@ -30,7 +30,10 @@ class ByStorage(Generic[T]):
 
     def put(self, tensor: torch.Tensor, value: T) -> None:
         """Note a value for a strided tensor's storage."""
-        storage = tensor.untyped_storage()
+        self.keep(tensor.untyped_storage(), value)
+
+    def keep(self, storage: torch.UntypedStorage, value: T) -> None:
+        """Note a value for a storage."""
         # `_cdata` is the address of the C++ storage. Python objects for a storage are made anew at each call,
         # so `id` says nothing.
         self._known[storage._cdata] = weakref.ref(storage), value
@@ -43,7 +46,10 @@ class ByStorage(Generic[T]):
         # Neither have those that stand for others within transforms of `torch.func`.
         if private.is_functorch_wrapped(tensor):
             return None
-        storage = tensor.untyped_storage()
+        return self.of(tensor.untyped_storage())
+
+    def of(self, storage: torch.UntypedStorage) -> T | None:
+        """The value of a storage; None where there is none."""
         known = self._known.get(storage._cdata)
         # While the Python object lives torch hands out that same object, so identity of the referent is
         # identity of the storage.

@@ -123,7 +123,9 @@ class Costs:
             rest = entering if usual is None else max(0.0, min(seconds - noting - usual, 2 * entering))
             self.sampled = noting + rest
             self.seconds["windows"] += self.sampled
-            if not free:
+            if free:
+                self._schedule.given += self.sampled
+            else:
                 self._schedule.spend(self.sampled)
         # Also where a step's kind changes: seconds of an evaluation's step say nothing of training.
         self._waiting.clear()

@@ -10,7 +10,7 @@ import torch
 def is_plain(value: Any) -> bool:
     """Whether it is a tensor of torch's own with a storage on the CPU: others have a GPU's time, or no content."""
     own = type(value) is torch.Tensor or type(value) is torch.nn.Parameter
-    return own and value.layout is torch.strided and not value.is_nested and value.device.type == "cpu"
+    return own and value.layout is torch.strided and not value.is_nested and value.is_cpu
 
 
 def some_of(tensor: torch.Tensor, most: int) -> torch.Tensor | None:

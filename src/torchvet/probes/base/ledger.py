@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
+from functools import cache
 from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any
@@ -26,7 +27,6 @@ from torchvet.probes.internals.modes import OwnMode
 from torchvet.recording.records.base import Place, Site, SiteBytes
 
 _aten = torch.ops.aten
-_ALIAS, _FRESH, _MIXED = range(3)
 _BORN_THOUGH_ALIAS = {_aten.lift_fresh.default}
 """`torch.tensor(...)` makes its storage outside the dispatcher and shows only this."""
 # In its schema `set_` is in-place, so that without this a copied model would have no birth.
@@ -139,6 +139,19 @@ class Quiet:
         self._pausing.on = self._before
 
 
+class _Kind:
+    """What is known of an operator: what becomes of its results, and who hears it."""
+
+    __slots__ = ("changes", "fresh", "func", "heard")
+
+    def __init__(self, func: Any, heard: list[Callable[..., None]]) -> None:
+        # Kept with it: kinds are looked up by identity, as the hash of an operator is a call of Python's.
+        self.func = func
+        self.fresh = makes_storages(func) or func in _REBINDING
+        self.changes = not makes_storages(func) and _changes(func)
+        self.heard = tuple(heard)
+
+
 class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     """The dispatch mode. `live` maps a storage's key to its birth for as long as it lives.
 
@@ -193,70 +206,81 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         """What is put into torch only while the mode is on."""
         self.listeners: list[Callable[[Any, Any, Any, Any], None]] = []
         """Hears every operator that is noted, with its arguments, keyword arguments and result."""
-        self._kinds: dict[Any, int] = {}
+        self._kinds: dict[int, _Kind] = {}
+        """By the operator's identity."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         began = perf_counter()
         out = func(*args, **(kwargs or {}))
         took = perf_counter() - began
-        # This runs at every operator of the program in sampled steps: nothing but comparisons before `_note`.
-        if self.broken is None and not (self.pausing.on or self.stopped) and self.operators < self.most_operators:
+        # This runs at every operator of the program in sampled steps: nothing but comparisons before it is noted.
+        pausing = self.pausing
+        if self.broken is None and not (pausing.on or self.stopped) and self.operators < self.most_operators:
             self.operators += 1
             looked, noting = self.looked(), perf_counter()
+            self._located = None
             try:
-                self._note(func, args, out)
-                self.took, self._located = took, None
-                # A copy: a listener that lacks a name of torch's is taken out of the list meanwhile.
-                for listener in tuple(self.heard.get(func, ())):
+                kind = self._kinds.get(id(func)) or self._kind(func)
+                self._note(kind, func, args, out)
+                self.took = took
+                # What listeners compute is not the program's.
+                pausing.on = True
+                for listener in kind.heard:
                     listener(func, args, kwargs, out)
                 for listener in self.listeners:
                     listener(func, args, kwargs or {}, out)
             # Once broken nothing is noted any more: half an event log would give a wrong peak.
             except Exception as error:  # the program must not suffer from what watches it
                 self.broken = error.with_traceback(None)  # its frames would keep the program's variables
+            finally:
+                pausing.on, self._located = False, None
             # Looks within are accounted for by themselves.
             self.noting += max(0.0, perf_counter() - noting - (self.looked() - looked))
         return out
 
-    def _note(self, func: Any, args: Any, out: Any) -> None:
-        kind = self._kinds.get(func)
-        if kind is None:
-            kind = self._kinds[func] = _alias_kind(func)
-        self._note_results(func, args, out, kind)
+    def _kind(self, func: Any) -> _Kind:
+        kind = self._kinds[id(func)] = _Kind(func, self.heard.get(func, []))
+        return kind
+
+    def _note(self, kind: _Kind, func: Any, args: Any, out: Any) -> None:
+        if kind.changes and self.on_in_place is not None:
+            self.on_in_place(func, args)
+        if kind.fresh:
+            self._all_born(out, func)
         # After the results: `lift_fresh` returns what it was given, and that is a birth.
         self._note_arguments(args)
 
-    def _note_results(self, func: Any, args: Any, out: Any, kind: int) -> None:
-        if kind != _ALIAS:
-            self._all_born(out, func)
-            return
-        if self.on_in_place is not None:
-            self.on_in_place(func, args)
-        if func in _REBINDING:
-            self._all_born(out, func)
-
     def _all_born(self, out: Any, op: Any) -> None:
         # Operators return tensors or flat tuples and lists of them; no operator nests deeper.
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(tensor, torch.Tensor):
-                self.born(tensor, op)
+        if isinstance(out, torch.Tensor):
+            self._born(out, op)
+        elif isinstance(out, (tuple, list)):
+            for tensor in out:
+                if isinstance(tensor, torch.Tensor):
+                    self._born(tensor, op)
 
     def _note_arguments(self, args: Any) -> None:
-        """What an operator reads; a storage never seen before came from outside the dispatcher (numpy, a worker)."""
-        live, known, read = self.live, self.known, self.read
+        """What an operator reads."""
         for arg in args:
-            for tensor in arg if isinstance(arg, (list, tuple)) else (arg,):
-                if not isinstance(tensor, torch.Tensor):
-                    continue
-                key = storage_key(tensor)
-                if key is None:
-                    continue
-                # Parameters are read by most operators: following them would cost and tell nothing.
-                if key not in live and key not in known:
-                    self._found(tensor)
-                birth = live.get(key) if read is not None else None
-                if read is not None and birth is not None:
-                    read.add(birth)
+            if isinstance(arg, torch.Tensor):
+                self._reads(arg)
+            elif isinstance(arg, (list, tuple)):
+                for tensor in arg:
+                    if isinstance(tensor, torch.Tensor):
+                        self._reads(tensor)
+
+    def _reads(self, tensor: torch.Tensor) -> None:
+        """A storage never seen before came from outside the dispatcher (numpy, a worker)."""
+        key = storage_key(tensor)
+        if key is None:
+            return
+        birth = self.live.get(key)
+        # Parameters are read by most operators: following them would cost and tell nothing.
+        if birth is None and key not in self.known:
+            self._found(tensor)
+            birth = self.live.get(key)
+        if self.read is not None and birth is not None:
+            self.read.add(birth)
 
     def _found(self, tensor: torch.Tensor) -> None:
         """Follow a storage that was there already: its life counts, its birth is no event of this window."""
@@ -279,15 +303,20 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
 
     def _describe(self, birth: Birth, tensor: torch.Tensor) -> None:
         shape = () if tensor.is_nested else tuple(tensor.shape)  # nested tensors have no one shape: torch raises
-        birth.tensor = (shape, str(tensor.dtype).removeprefix("torch."), str(tensor.device))
+        birth.tensor = (shape, _name_of(tensor.dtype), str(tensor.device))
         # Skips frames of this file: none of them is a line of the program's.
         frame = sys._getframe(4)
-        birth.user, birth.inner = locate(frame)
+        birth.user, birth.inner = self.located(frame)
         if birth.user is not None:
             self.lines.at(birth.user, frame)
 
     def born(self, tensor: torch.Tensor, op: Any) -> None:
-        """Note the storages of a tensor that an operator (or a loader) just made."""
+        """Note the storages of a tensor that somebody else than an operator, such as a loader, just made."""
+        self._located = None
+        self._born(tensor, op)
+        self._located = None
+
+    def _born(self, tensor: torch.Tensor, op: Any) -> None:
         for storage in graphs.storages_of(tensor):
             # In-place results and outputs that share a storage are born once.
             if storage._cdata not in self.live:
@@ -298,7 +327,9 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     def ran_aside(self, op: str, out: Any) -> None:
         """See `OwnMode`."""
         if self.broken is None and not (self.pausing.on or self.stopped or self.exhausted):
+            self._located = None
             self._all_born(out, op)
+            self._located = None
 
     def _phase(self) -> str:
         """What the program is doing. A closure that an optimizer calls runs the passes, with gradients on."""
@@ -325,18 +356,21 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         what = f"operators of sampled steps ({getattr(listener, '__name__', '').strip('_')})"
 
         def guarded(*told: Any) -> None:
-            with guard(what):
-                try:
-                    listener(*told)
-                # Only this listener goes: others need other names, and the ledger itself none of
-                # them.
-                except private.LacksName:
-                    for listeners in self.heard.values():
-                        listeners[:] = [one for one in listeners if one is not guarded]
+            try:
+                listener(*told)
+            except Exception as error:
+                # Only a failure gets a guard: one around each call costs more than most calls.
+                with guard(what):
+                    # Only this listener goes: others need other names, and the ledger itself none of them.
+                    if isinstance(error, private.LacksName):
+                        for listeners in self.heard.values():
+                            listeners[:] = [one for one in listeners if one is not guarded]
+                        self._kinds.clear()
                     raise
 
         for operator in operators:
             self.heard.setdefault(operator, []).append(guarded)
+        self._kinds.clear()
 
     def quiet(self) -> Quiet:
         """What is made within is not the program's."""
@@ -351,7 +385,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
 
     def line(self) -> Line | None:
         """The user's line that is running now."""
-        user, inner = locate(sys._getframe(2))
+        user, inner = self._located or locate(sys._getframe(2))
         return user or inner
 
     @property
@@ -421,22 +455,27 @@ def _in_backward() -> bool:
     return private.current_node() is not None
 
 
-def _alias_kind(func: Any) -> int:
-    """Whether an operator's results are new storages. Views and in-place operators say so in their schema."""
+def makes_storages(func: Any) -> bool:
+    """Whether an operator's results are storages of their own. Views and in-place operators say so in their schema."""
     if func in _BORN_THOUGH_ALIAS:
-        return _FRESH
+        return True
     try:
         # Higher-order operators have no schema; what they return is new.
         returns = func._schema.returns
     except AttributeError:
-        return _FRESH
+        return True
     # A result without alias annotation is a new storage. `all` of no returns is an alias: nothing is born.
-    return _ALIAS if all(r.alias_info is not None for r in returns) else _FRESH
+    return not all(r.alias_info is not None for r in returns)
 
 
-def makes_storages(func: Any) -> bool:
-    """Whether an operator's results are storages of their own."""
-    return _alias_kind(func) == _FRESH
+def _changes(func: Any) -> bool:
+    """Whether an operator writes to an argument."""
+    return any(a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
+
+
+@cache
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def sum_by_site(births: Iterable[Birth], most: int = 12) -> list[SiteBytes]:

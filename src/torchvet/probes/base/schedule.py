@@ -9,8 +9,11 @@ from dataclasses import dataclass
 
 from torchvet.recording.records.base import StepKind
 
-FREE_WINDOWS = 3
-"""Windows that open whatever they cost: a run of ten steps deserves an answer too."""
+FREE_WINDOWS, EARLY_WINDOWS = 2, 3
+"""Windows that open whatever they cost: a run of ten steps deserves an answer too. And windows from which on those that
+come are within the share: the ones between come early where the first ones were cheap."""
+WINDOW_ALLOWANCE, WINDOW_SHARE = 0.1, 0.25
+"""Seconds that the free windows may have taken, and their share of the run so far, for the next to come early."""
 SUSPECT_CENSUSES = 3
 """Censuses at any cost once survivors are suspected: to see names, to see what lasts and is carried, to measure."""
 CENSUS_ALLOWANCE = 0.15
@@ -44,6 +47,8 @@ class Schedule:
     thorough: bool = False
     """Whether names are searched as if growth were suspected from the eighth step on, whatever that costs."""
     spent: float = 0.0
+    given: float = 0.0
+    """Seconds that free windows took."""
     window_at: int = 1
     window_length: int = 2
     windows: int = 0
@@ -72,7 +77,7 @@ class Schedule:
         """Plan anew, as at the beginning; what is spent stays spent."""
         # Windows before the first optimizer step saw parts of steps. Their seconds were the program's all the
         # same.
-        kept = {name: getattr(self, name) for name in ("share", "reserve", "every_step", "thorough", "spent")}
+        kept = {name: getattr(self, name) for name in ("share", "reserve", "every_step", "thorough", "spent", "given")}
         vars(self).update(vars(Schedule(**kept)))
 
     def graph_budget(self, elapsed: float, spent: float) -> float:
@@ -100,12 +105,17 @@ class Schedule:
             return True
         if tick < self.window_at:
             return False
-        if self.windows >= FREE_WINDOWS and not self.affordable(elapsed, self.reserve * elapsed):
+        if not self._is_given(elapsed) and not self.affordable(elapsed, self.reserve * elapsed):
             # Not now: try again a little later rather than at every step.
             # In a long run at the same relative distance, so that asking itself stays rare.
             self.window_at = tick + max(4, tick // 8)
             return False
         return True
+
+    def _is_given(self, elapsed: float) -> bool:
+        """Whether the next window opens beside the share."""
+        cheap = self.given <= max(WINDOW_ALLOWANCE, WINDOW_SHARE * elapsed)
+        return self.windows < FREE_WINDOWS or (self.windows < EARLY_WINDOWS and cheap)
 
     def length(self, elapsed: float, step: float) -> int:
         """Steps of the next window: fewer than planned, though never less than two, where sampled steps that cost
@@ -120,7 +130,7 @@ class Schedule:
         # Two windows in a row to begin with: a run of ten steps is to be judged too.
         early = 0 if self.windows == 1 else 3
         # Doubling distances: ever fewer windows, yet always one in the later half of the run.
-        gap = early if self.windows < FREE_WINDOWS else max(4, tick // (2 if self.suspected else 1))
+        gap = early if self.windows < EARLY_WINDOWS else max(4, tick // (2 if self.suspected else 1))
         self.window_at = tick + gap
 
     def suspect(self, tick: int) -> None:

@@ -33,7 +33,7 @@ _PARTS = 32
 _PLACES = 4
 _WEIGHTS = 32
 """Elements of a parameter that are looked at."""
-_PASSED = 32
+_PASSED = 8
 """Calls that gradients go through, from the first one on, after which a part is left: an adapter's frozen layer is
 called so in every step, and a look at each of its calls would say nothing."""
 _SECONDS, _SHARE = 0.1, 0.01

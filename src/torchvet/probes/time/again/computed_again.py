@@ -23,6 +23,12 @@ from torchvet.recording.records.timing import ComputedAgain
 
 _LEAST = 30e-6
 """Seconds of an operator below which it is not worth a look: most of that is the call itself."""
+_ENOUGH, _LITTLE = 2, 0.01
+"""Steps that were compared with what ran before, from which on it is known whether there is anything to find, and the
+share of their operators' time below which there is not."""
+_EACH = 4
+"""Where there is not, two steps of every fourth window are compared: numbering all operands takes as long as everything
+else that sampled steps cost."""
 _SHOWN = 20
 _FRAMES = 60
 _NEARLY = 0.8
@@ -52,6 +58,8 @@ class _Unknown(Exception):
 class _Facts(NamedTuple):
     """What is known of an operator."""
 
+    func: Any
+    """Kept, as facts are found by its identity."""
     written: tuple[int, ...]
     """The positions of arguments that it writes to, and the names of others."""
     named: tuple[str, ...]
@@ -73,6 +81,10 @@ class _Result:
     """The number of autograd's own node that computed it in a backward pass; else -1."""
     lines: Lines
 
+    def is_of(self, step: int, digest: int | None) -> bool:
+        """Whether a result of this step is the same as this one, of the same step or the one before."""
+        return digest is not None and self.digest == digest and self.step >= step - 1
+
     def is_autograds(self, known: _Result) -> bool:
         """Whether autograd computes again what is `known` of the same step, and nobody can keep it."""
         # A forward pass is computed again where it is checkpointed, which saves memory. One node may compute twice the
@@ -88,8 +100,10 @@ class _Again(NamedTuple):
     backward: bool
     operator: str
     module: str
+    traced: bool
+    """Whether it is known which lines led to the call before and to this one."""
     parting: tuple[Line, Line] | None
-    """The two lines of one function that led to the call before and to this one."""
+    """The two of one function, where they part."""
 
 
 @dataclass
@@ -121,6 +135,8 @@ class _Function:
     steps: set[int] = field(default_factory=set)
     operators: Counter[str] = field(default_factory=Counter)
     modules: Counter[str] = field(default_factory=Counter)
+    traced: float = 0.0
+    """Of `within`: those of calls of which it is known which lines led there."""
     partings: Counter[tuple[Line, Line]] = field(default_factory=Counter)
 
     def add(self, step: int, call: _Again) -> None:
@@ -133,13 +149,14 @@ class _Function:
         self.steps.add(step)
         self.operators[call.operator] += round(took * 1e9)
         self.modules[call.module] += round(took * 1e9)
-        if call.within and call.parting is not None:
+        self.traced += took if call.traced else 0.0
+        if call.parting is not None:
             self.partings[call.parting] += round(took * 1e9)
 
     def parting(self) -> tuple[Line, Line] | tuple[None, None]:
         """The lines that led twice to nearly all results that a step had already, where these are the same two."""
         pair, most = self.partings.most_common(1)[0] if self.partings else ((None, None), 0)
-        return pair if most >= _NEARLY * 1e9 * self.within else (None, None)
+        return pair if most >= _NEARLY * 1e9 * self.traced else (None, None)
 
 
 class _Heard:
@@ -151,6 +168,11 @@ class _Heard:
         self.again: list[tuple[_Function, _Line, _Again]] = []
         self.led_back: dict[int, tuple[_Function, float]] = {}
         self.passes = 0.0
+
+    def share(self) -> float:
+        """The share of the operators' time in which they computed again."""
+        every = sum(took for _, took in self.lines.values())
+        return sum(call.took for *_, call in self.again) / every if every else 0.0
 
     def on(self, line: _Line, took: float) -> None:
         """An operator ran there."""
@@ -192,7 +214,7 @@ class ComputedAgainProbe(TimeWatcher):
         """By storage: its version and the number of its content then."""
         self._foreign = ForeignMemory()
         self._numbers = itertools.count(1)
-        self._facts: dict[Any, _Facts] = {}
+        self._facts: dict[int, _Facts] = {}
         self._results: dict[int, _Result] = {}
         self._functions: dict[int, _Function] = {}
         self._nodes: dict[int, _Function] = {}
@@ -203,10 +225,19 @@ class ComputedAgainProbe(TimeWatcher):
         """How many nodes autograd had numbered when the last operator was heard."""
         self._step, self._tick = 0, -1
         """The sampled step that runs, counted from 1, and its number among all."""
+        self._twice = False
+        """Whether a step has computed a result twice: from then on it is noted which lines lead to results."""
+        self._compared, self._windows = 0, 0
+        """Steps in a row that were compared and in which next to nothing was computed again; windows so far."""
 
     def install(self) -> None:
         """Hear each operator of sampled steps."""
-        self.host.ledger.listeners.append(self._operator)
+        self._hear(True)
+
+    def _hear(self, on: bool) -> None:
+        listeners = self.host.ledger.listeners
+        if on is not (self._operator in listeners):
+            (listeners.append if on else listeners.remove)(self._operator)
 
     def _new_step(self) -> None:
         """The first operator of a sampled step."""
@@ -223,11 +254,23 @@ class ComputedAgainProbe(TimeWatcher):
         if kind == "evaluation" and self.host.clock.level != kind:
             self._heard = _Heard()
         self._settle()
+        # Not amid a step, where operators are heard.
+        self._hear(self._compared < _ENOUGH)
+
+    def window_closed(self, tick: int, peak: int, cohort: Any, final: bool) -> None:
+        """Windows that the run has time for are looked at now and then, whatever the first ones showed."""
+        self._windows += 1
+        if self._windows % _EACH == 0:
+            self._compared = 0
+            self._hear(True)
 
     def _settle(self) -> None:
         heard, self._heard = self._heard, _Heard()
         if heard.lines:
             self._counted += 1
+            # All of the first step is new.
+            if self._step > 1:
+                self._compared = self._compared + 1 if heard.share() < _LITTLE else 0
             self._passes += heard.passes
             heard.settle(self._step)
 
@@ -253,9 +296,10 @@ class ComputedAgainProbe(TimeWatcher):
         function, line = self._line(at, inner if user is not None else None)
         # The first steps are counted, too: what ran in them may have been computed before.
         self._heard.on(line, took if self._step > function.first else 0.0)
-        facts = self._facts.get(func)
+        # By identity: the hash of an operator is a call of Python's.
+        facts = self._facts.get(id(func))
         if facts is None:
-            facts = self._facts[func] = _facts(func)
+            facts = self._facts[id(func)] = _facts(func)
         number = None if facts.is_chance else self._number(func, facts, args, kwargs)
         made = self._note(facts, args, kwargs, out, number)
         if facts.counts and number is not None and took >= _LEAST:
@@ -296,8 +340,9 @@ class ComputedAgainProbe(TimeWatcher):
         if isinstance(value, torch.Tensor):
             if not is_plain(value):
                 raise _Unknown
-            shape, stride = tuple(value.shape), value.stride()
-            return self._content(value), value.storage_offset(), shape, stride, value.dtype, value.is_conj()
+            dtype = value.dtype
+            conjugated = dtype.is_complex and value.is_conj()
+            return self._content(value), value.storage_offset(), value.shape, value.stride(), dtype, conjugated
         if isinstance(value, (tuple, list)):
             return tuple([self._told(one) for one in value])
         if isinstance(value, _PLAIN):
@@ -306,37 +351,40 @@ class ComputedAgainProbe(TimeWatcher):
 
     def _content(self, tensor: torch.Tensor) -> int:
         """The number of what a tensor's storage holds now."""
-        version, known = self._version(tensor), self._contents.get(tensor)
+        storage = tensor.untyped_storage()
+        version, known = self._version(tensor, storage), self._contents.of(storage)
         if known is not None and known[0] == version:
             return known[1]
         number = next(self._numbers)
-        self._contents.put(tensor, (version, number))
+        self._contents.keep(storage, (version, number))
         return number
 
-    def _version(self, tensor: torch.Tensor) -> _Version:
+    def _version(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> _Version:
         mark = 0
-        if is_foreign(tensor):
-            with self.host.ledger.quiet(), torch.no_grad():
-                mark = self._foreign.mark(tensor, self._step)
+        if is_foreign(storage):
+            with torch.no_grad():
+                mark = self._foreign.mark(storage, self._step)
         # Inference tensors have no version: what is known of one holds for this step.
         return -1 - self._step if tensor.is_inference() else tensor._version, mark
 
     def _note(self, facts: _Facts, args: Any, kwargs: Any, out: Any, number: int | None) -> list[torch.Tensor]:
         """Number the contents that an operator made or changed; the tensors that have them."""
-        if facts.written or facts.named:
+        changed = bool(facts.written or facts.named)
+        if changed:
             given = [args[at] for at in facts.written if at < len(args)]
             made = _tensors(given + [kwargs[name] for name in facts.named if name in kwargs])
         else:
             made = _tensors(out if isinstance(out, (tuple, list)) else (out,))
         for at, tensor in enumerate(made):
-            version, known = self._version(tensor), self._contents.get(tensor)
-            if facts.written or facts.named:
+            storage = tensor.untyped_storage()
+            # A view has its storage's content. It shares that's version only when the operator has returned.
+            if not changed and self._contents.of(storage) is not None:
+                continue
+            version = self._version(tensor, storage)
+            if changed:
                 # The version goes up only when the operator returns, which it has not for us.
                 version = version[0] + (not tensor.is_inference()), version[1]
-            # A view has its storage's content. It shares that's version only when the operator has returned.
-            elif known is not None:
-                continue
-            self._contents.put(tensor, (version, next(self._numbers) if number is None else hash((number, at))))
+            self._contents.keep(storage, (version, next(self._numbers) if number is None else hash((number, at))))
         return made
 
     def _look(
@@ -344,13 +392,13 @@ class ComputedAgainProbe(TimeWatcher):
     ) -> bool:
         """An operator that takes time: is its result one of this step's, or of the last one's? True, where it is one of
         the forward pass that this step had already, in a graph as well: the pass back through it is another one's."""
-        with self.host.ledger.quiet(), torch.no_grad():
+        with torch.no_grad():
             digest = _digest(made)
         backward = private.graph_task() != -1
         node = _node() if backward else -1
-        lines = lines_of_user(sys._getframe(3), _FRAMES)
+        lines = lines_of_user(sys._getframe(3), _FRAMES) if self._twice else ()
         known, result = self._results.get(number), _Result(self._step, digest, backward, graphed, node, lines)
-        if known is None or digest is None or known.digest != digest or known.step < self._step - 1:
+        if known is None or not known.is_of(self._step, digest):
             self._results[number] = result
             return False
         within = known.step == self._step
@@ -360,8 +408,10 @@ class ComputedAgainProbe(TimeWatcher):
         if self._step == function.first:
             return False
         name, module = bare_name(func), self.host.ledger.module() or ""
-        parting = _parting(known.lines, lines) if within else None
-        call = _Again(self.host.ledger.took, within, backward, name, module, parting)
+        self._twice = self._twice or within
+        traced = within and bool(known.lines)
+        parting = _parting(known.lines, lines) if traced else None
+        call = _Again(self.host.ledger.took, within, backward, name, module, traced, parting)
         self._heard.again.append((function, line, call))
         return within and not backward and known.graphed
 
@@ -421,6 +471,7 @@ def _facts(func: Any) -> _Facts:
     given = [(n, a) for n, a in enumerate(func._schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
     name = bare_name(func)
     return _Facts(
+        func=func,
         written=tuple(n for n, a in given if not a.kwarg_only),
         named=tuple(a.name for _, a in given if a.kwarg_only),
         is_chance=name in _UNSET or torch.Tag.nondeterministic_seeded in func.tags,

@@ -14,10 +14,10 @@ _MOST = 64 << 20
 _SAMPLES, _SUMS = 64, 256
 
 
-def is_foreign(tensor: torch.Tensor) -> bool:
-    """Whether others than torch may write to a tensor's storage."""
+def is_foreign(storage: torch.UntypedStorage) -> bool:
+    """Whether others than torch may write to a storage."""
     # torch resizes what it has allocated, and that only until NumPy or another process shares it.
-    return not tensor.untyped_storage().resizable()
+    return not storage.resizable()
 
 
 class _Known(NamedTuple):
@@ -41,21 +41,20 @@ class ForeignMemory:
         self._unknown = itertools.count(1)
         self._step, self._left = 0, _MOST
 
-    def mark(self, tensor: torch.Tensor, step: int) -> int:
-        """The mark of a tensor's storage in this step."""
-        storage = tensor.untyped_storage()
+    def mark(self, storage: torch.UntypedStorage, step: int) -> int:
+        """The mark of a storage in this step."""
         if step != self._step:
             self._step, self._left = step, _MOST
             self._known.sweep()
         words = _words(storage)
         few = _hash(words[:: max(1, len(words) // _SAMPLES)])
-        known = self._known.get(tensor)
+        known = self._known.of(storage)
         sums = known.sums if known is not None else 0
         # What is seen for the first time, as a batch of a loader's workers, is mostly seen in no other step.
         if known is not None and known.step != step:
             self._left -= storage.nbytes()
             sums = _hash(_sums(words)) if self._left >= 0 else -next(self._unknown)
-        self._known.put(tensor, _Known(step, sums, few))
+        self._known.keep(storage, _Known(step, sums, few))
         return hash((sums, few))
 
 
