@@ -83,6 +83,18 @@ def test_places_made_beforehand_are_taken_one_by_one() -> None:
     assert told(text, length=1000, item_type="list") == ["error"], "each place may be a list that grows"
 
 
+def test_a_dict_whose_items_grow_has_no_places() -> None:
+    assert told("kept = {}\n", container="dict", length=1000) == ["error"]
+
+
+CUT = "kept = []\nfor step in range(250):\n    kept.append(net(step))\n    kept = kept[-{}:]\n"
+
+
+def test_a_window_that_is_cut_with_each_store() -> None:
+    assert told(CUT.format(300)) == ["info", "line 4 keeps it to 300 items", "3000000"]
+    assert told(CUT.format(30)) == ["error"], "it holds more"
+
+
 DATASET = """
 class Images(Dataset):
     def __len__(self):

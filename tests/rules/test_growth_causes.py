@@ -9,8 +9,8 @@ from torchvet.analysis import growth_of
 from torchvet.rules import rule
 from torchvet.source.stores import SourceIndex
 
-EVERY = "takes in tensors at every step, and they are not taken out again"
-RARELY = "takes in tensors at one step in 20, and they are not taken out again"
+EVERY = "takes in tensors at every step, and in this run they are not taken out again"
+RARELY = "takes in tensors at one step in 20, and in this run they are not taken out again"
 LARGER = "is replaced by a larger tensor again and again"
 
 

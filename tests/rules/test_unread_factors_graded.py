@@ -56,6 +56,34 @@ def test_what_the_values_alone_save_is_told_and_graded() -> None:
     assert not found(line, 0.5) and not found(line, less=0.009)
 
 
+@pytest.mark.parametrize(
+    ("line", "then"),
+    [
+        ("u, s, vh = torch.linalg.svd(a)", "if rare: show(vh)"),
+        ("u, s, vh = torch.linalg.svd(a)", "return u, s, vh"),
+        ("d = torch.linalg.svd(a)", "return d.S.sum(), d"),
+        ("self.u, s, _ = torch.linalg.svd(a)", "return self.u"),
+    ],
+)
+def test_what_the_text_reads_may_be_read_in_other_steps(line: str, then: str) -> None:
+    (finding,) = found(line, then=then)
+    assert finding.severity == "info" and "U and Vh are not seen to be read" in finding.message
+    assert f"line {LINE + 1} names them" in finding.cause and f"line {LINE + 1} does not" in finding.remedy.summary
+
+
+@pytest.mark.parametrize(
+    ("line", "then"),
+    [
+        ("d = torch.linalg.svd(a)", "return d.S.sum() + d[1][0]"),
+        ("self.u, s, _ = torch.linalg.svd(a)", "return s"),
+        ("s = torch.svd(a).S", "return s"),
+    ],
+)
+def test_what_the_text_does_not_read_is_never_read(line: str, then: str) -> None:
+    (finding,) = found(line, then=then)
+    assert finding.severity == "warning" and "never read" in finding.message
+
+
 def test_fewer_columns() -> None:
     line = "u, s, vh = torch.linalg.svd(a)"
     (finding,) = found(line, kind="reduced", full=True, gradients=True)

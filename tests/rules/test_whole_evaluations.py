@@ -84,10 +84,12 @@ WAYS = {
     "in eval mode": "    model.eval()\n    right = (model(x).argmax(1) == y).sum()\n    "
     "model.train()\n    return right.item()",
     "in inference mode": _NO_GRAD.replace("no_grad", "inference_mode"),
+    "by name": _NO_GRAD.replace("model(x)", "model(input=x)"),
     "as it is": "    return (model(x).argmax(1) == y).sum().item()",
     "by a loader": "    with torch.no_grad():\n        return sum((model(a).argmax(1) == b).sum().item() "
     "for a, b in DataLoader(TensorDataset(x, y), batch_size=len(x)))",
 }  # fmt: skip
+AFTERWARDS = "    with torch.no_grad():\n        return (model(x).repeat(100, 1) @ torch.ones(4, 1000)).sum().item()"
 IN_BATCHES = "    with torch.no_grad():\n        return sum(model(a).argmax(1).sum().item() for a in x.split({}))"
 
 
@@ -106,8 +108,8 @@ def test_a_pass_over_a_whole_set_is_measured(tmp_path: Path, way: str) -> None:
 
 @pytest.mark.parametrize(
     ("evaluate", "rows"),
-    [(IN_BATCHES.format(64), 1600), (IN_BATCHES.format(240), 1600), (_NO_GRAD, 160)],
-    ids=["four times the rows", "many batches", "a small set"],
+    [(IN_BATCHES.format(64), 1600), (IN_BATCHES.format(240), 1600), (_NO_GRAD, 160), (AFTERWARDS, 200)],
+    ids=["four times the rows", "many batches", "a small set", "what is made afterwards"],
 )
 def test_batches_and_small_sets_are_not(tmp_path: Path, evaluate: str, rows: int) -> None:
     found = forked(PROGRAM.format(evaluate=evaluate, rows=rows), tmp_path)

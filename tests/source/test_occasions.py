@@ -28,6 +28,11 @@ main()
         ("pass", "if config.reset: kept.clear()", None),
         ("if flag: kept.clear()", "pass", None),
         ("kept.remove(x)", "pass", None),
+        ("kept[:] = kept[-30:]", "pass", (30, None, False)),
+        ("del kept[:-n]", "pass", (500, None, False)),
+        ("del kept[30:]", "pass", (30, None, False)),
+        ("kept[:] = kept[1:]", "pass", None),
+        ("del kept[:1]", "pass", None),
     ],
 )
 def test_an_occasion(inner: str, outer: str, expected: tuple[int | None, int | None, bool] | None) -> None:

@@ -20,6 +20,7 @@ import torch
 from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, around, frames, user_lines
 from torchvet.probes.base.ledger import Birth, sum_by_site
 from torchvet.probes.internals.compiled_regions import ModuleHooks
+from torchvet.probes.objects.variables import frame_locals
 from torchvet.recording.records.memory import EvaluationPeak
 
 _WHAT = "peaks of evaluations"
@@ -161,10 +162,10 @@ class EvaluationPeaks(Watcher):
             return
         with self.host.looking(_WHAT):
             self._left -= 1
-            if self._pass is not None:
-                self._follow(self._pass, module, args)
-            else:
+            if self._pass is None:
                 self._first(module, args)
+            elif module is self._pass.module():
+                self._follow(self._pass, args)
             if self._left <= 0:
                 self._stop()
 
@@ -176,7 +177,7 @@ class EvaluationPeaks(Watcher):
     def _first(self, module: torch.nn.Module, args: Any) -> None:
         """The first pass after an occasion."""
         self._hook.off()
-        rows, graph = _rows(args), torch.is_grad_enabled()
+        rows, graph = _rows(args, sys._getframe(2)), torch.is_grad_enabled()
         if rows is None:
             return
         # By the median: a pass that was taken for a training step's may be an evaluation's.
@@ -198,11 +199,9 @@ class EvaluationPeaks(Watcher):
             self._left = _CALLS
             self._hook.on()
 
-    def _follow(self, one: _Pass, module: torch.nn.Module, args: Any) -> None:
-        """Another call after the large pass began: of its own parts, of the next batch, of training."""
-        if module is not one.module():
-            return
-        alike = _rows(args) == one.rows and torch.is_grad_enabled() == one.graph
+    def _follow(self, one: _Pass, args: Any) -> None:
+        """Another call of the module after the large pass began: of the next batch, of training."""
+        alike = _rows(args, sys._getframe(2)) == one.rows and torch.is_grad_enabled() == one.graph
         if one.end is None and one.record is None:
             one.end = len(self.host.ledger.events)
             # With no backward since, what had the graph was no training.
@@ -248,11 +247,15 @@ class EvaluationPeaks(Watcher):
         return list(self._found.values())
 
 
-def _rows(args: Any) -> int | None:
-    """How many rows a pass is given: the length of its first tensor."""
-    for one in args:
-        if isinstance(one, torch.Tensor) and one.ndim:
-            return int(one.shape[0])
+def _rows(args: Any, frame: FrameType) -> int | None:
+    """How many rows a pass is given: the length of its first tensor. The frame is torch's, which calls the hook."""
+    # Hooks on all modules are told of positional arguments alone.
+    given = args or ((frame_locals(frame) or {}).get("kwargs"),)
+    for one in given:
+        # `model(batch)` and `model(**batch)`. A list is one of rows, or of all else.
+        for tensor in one.values() if isinstance(one, dict) else one if isinstance(one, tuple) else (one,):
+            if isinstance(tensor, torch.Tensor) and tensor.ndim:
+                return int(tensor.shape[0])
     return None
 
 
@@ -269,7 +272,9 @@ def _highest(one: _Pass, events: list[tuple[Birth, int]], births: list[Birth]) -
     live = sum(change for _, change in events[: one.start])
     peak, at = live, max(0, one.start - 1)
     for index in range(one.start, end):
-        live += events[index][1]
-        if live > peak:
+        birth, change = events[index]
+        live += change
+        # What the program makes of all results afterwards (their distances, say) is none of the pass's.
+        if live > peak and birth.module is not None:
             peak, at = live, index
     return peak, [b for b in births if b.event <= at and (b.died is None or b.died > at)]

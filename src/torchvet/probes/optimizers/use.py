@@ -146,6 +146,7 @@ class OptimizerProbe(Watcher):
             use = OptimizerUse(id=self._numbered, name=kind, place=place, step_place=None, steps=0)
             use.parameters = len(parameters)
             use.history, use.history_bytes = _history(optimizer, parameters)
+            use.history_known = bool(use.history) and isinstance(optimizer, torch.optim.LBFGS)
             state = _State(weakref.ref(optimizer), use)
             self._numbered += 1
             # Parameters leave this set as they are seen with a gradient.
@@ -453,6 +454,6 @@ def _is_zero(gradient: torch.Tensor) -> bool:
 
 
 def _history(optimizer: Optimizer, parameters: list[torch.Tensor]) -> tuple[int, int]:
-    """How many steps `torch.optim.LBFGS` remembers, and in how many bytes: two vectors of all parameters for each."""
+    """How many steps an optimizer remembers, and in how many bytes: two vectors of all parameters for each."""
     size = optimizer.defaults.get("history_size")
     return (size, size * 2 * sum(p.nbytes for p in parameters)) if isinstance(size, int) else (0, 0)

@@ -63,7 +63,9 @@ class OptimizerUse(Record):
     these parameters hold nothing but zeros."""
     history: int = 0
     history_bytes: int = 0
-    """How many of its last steps it keeps at most, as L-BFGS does (`history_size`), and the bytes that these take."""
+    history_known: bool = False
+    """How many of its last steps it keeps at most (`history_size`), and the bytes that these take: known of torch's
+    L-BFGS, else it has an option of that name."""
     dropped: int = 0
     """How often, around its first steps, gradients that a backward had left were cleared before the next, with no step
     in between."""

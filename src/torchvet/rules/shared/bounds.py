@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.analysis.growth_series import CONTAINERS
-from torchvet.formatting import size
+from torchvet.formatting import count, size
 from torchvet.rules.kit import Growth, Recording, Store, records
 
 if TYPE_CHECKING:
@@ -56,9 +56,29 @@ def _capacity(growth: Growth) -> Bound | None:
 
 
 def history_of(growth: Growth, recording: Recording) -> records.optimizers.OptimizerUse | None:
-    """The optimizer whose history of its last steps grows: that of the only one that keeps one."""
+    """The optimizer whose history of its last steps grows, where it has an end that is not yet behind it."""
+    if not is_history(growth):
+        return None
     uses = [u for r in recording.ranks[:1] for u in r.latest(records.optimizers.OptimizerUse, "id") if u.history]
-    return uses[0] if len(uses) == 1 and is_history(growth) else None
+    most = max(growth.holding.sites, key=lambda s: s.bytes)
+    uses = [u for u in uses if _may_be_of(u, growth, most)]
+    # Of several that may be meant the one that holds most: what is told is not exceeded.
+    return max(uses, key=lambda u: u.history_bytes, default=None)
+
+
+_ABOVE, _OUTLIVED = 1.1, 1.5
+"""Times the bytes that an optimizer should keep, above which it keeps more than that (numbers lie beside the vectors);
+times the steps, above which what still grows has no such end (looks do not come at its turns)."""
+
+
+def _may_be_of(use: records.optimizers.OptimizerUse, growth: Growth, most: records.base.SiteBytes) -> bool:
+    if growth.bytes > _ABOVE * use.history_bytes:
+        return False
+    # torch's L-BFGS keeps vectors of all its parameters.
+    if use.history_known:
+        return most.bytes // most.storages == use.history_bytes // (2 * use.history)
+    # Of others only a number is known, by its name: what has outlived it is not limited by it.
+    return min(growth.last_step, use.steps) <= _OUTLIVED * use.history
 
 
 def is_history(growth: Growth) -> bool:
@@ -72,16 +92,23 @@ def _history(growth: Growth, recording: Recording) -> Bound | None:
     use = history_of(growth, recording)
     if use is None:
         return None
-    text = f"it is full after {use.history:,} updates (`history_size`), with {size(use.history_bytes)}"
-    return Bound(text, use.history_bytes)
+    ends = "it is full" if use.history_known else f"if {use.name} heeds its `history_size`, it is full"
+    text = f"{ends} after {count(use.history, 'update')}{' (`history_size`)' if use.history_known else ''}"
+    return Bound(f"{text}, with {size(use.history_bytes)}", use.history_bytes, sure=use.history_known)
 
 
 def _slots(growth: Growth) -> Bound | None:
     """A list made at its full length, whose places are taken one by one."""
     holding = growth.holding
     length, taken = holding.length, holding.items
-    # A list whose items are containers grows in these.
-    if length is None or length != growth.length_before or not 0 < taken < length or holding.item_type in CONTAINERS:
+    # What has items that are containers grows in these, and so may a dict, of which the last item alone is known.
+    if (
+        holding.container != "list"
+        or length is None
+        or length != growth.length_before
+        or not 0 < taken < length
+        or holding.item_type in CONTAINERS
+    ):
         return None
     return Bound(f"it has {length:,} places, of which {taken:,} are taken", int(growth.bytes / taken * length))
 

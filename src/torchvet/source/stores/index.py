@@ -157,13 +157,17 @@ class SourceIndex:
 
     def _occasion(self, removal: Removal, beat: occasions.Beat, held: Collection[str]) -> occasions.Occasion | None:
         module = self._module(removal.path)
-        # These three state a length themselves; all others wait for an occasion.
+        # These state a length themselves; all others wait for an occasion.
         if removal.kind == "len-guard":
             return occasions.Occasion(items=occasions.items_in_guard(module, removal.line, held))
         if removal.kind == "modulo":
             return occasions.Occasion(items=occasions.places_in_ring(module, removal.line))
         if removal.kind == "maxlen":
             return occasions.Occasion()
+        # Once a turn, too: what it leaves is known.
+        kept = occasions.items_kept(module, removal.line, held) if removal.kind in ("slice", "del") else None
+        if kept is not None:
+            return occasions.Occasion(items=kept)
         return occasions.occasion_of(self._project, (removal.path, removal.line), beat, held)
 
     def is_renewed(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> bool:

@@ -205,6 +205,30 @@ def items_in_guard(module: Module, line: int, held: Collection[str]) -> int | No
     return None
 
 
+def items_kept(module: Module, line: int, held: Collection[str]) -> int | None:
+    """How many items the slices at a line leave: `x = x[-n:]`, `x = x[:n]`, or what `del x[:-n]` does not take."""
+    scope = module.scope_at(line)
+    for statement in ast.walk(module.tree):
+        if isinstance(statement, (ast.Assign, ast.Delete)) and statement.lineno == line:
+            deleted = isinstance(statement, ast.Delete)
+            for node in ast.walk(statement if isinstance(statement, ast.Delete) else statement.value):
+                if isinstance(node, ast.Subscript) and _is_about(node.value, held):
+                    kept = _kept(node.slice, scope, deleted)
+                    if kept is not None:
+                        return kept
+    return None
+
+
+def _kept(cut: ast.expr, scope: Scope, deleted: bool) -> int | None:
+    if not isinstance(cut, ast.Slice) or cut.step is not None:
+        return None
+    ends = [end for end in (cut.lower, cut.upper) if end is not None]
+    number = numbers.number(ends[0], scope) if len(ends) == 1 else None
+    # `x[1:]` leaves as many as there are, but one.
+    counted_from_end = cut.upper is None if not deleted else cut.upper is not None
+    return abs(number) if number and (number < 0) == counted_from_end else None
+
+
 def places_in_ring(module: Module, line: int) -> int | None:
     """The number of places of a ring buffer that a statement at a line writes to: `x[i % n] = v`."""
     scope = module.scope_at(line)

@@ -85,7 +85,7 @@ class ResultsWatcher(SampledTimer, Generic[Form, Use]):
     def install(self) -> None:
         """Hear each operator of sampled steps, and what reads numbers without one."""
         self.host.ledger.listeners.append(self._operator)
-        for name in ("tolist", "numpy", "__dlpack__", "__reduce_ex__"):
+        for name in ("tolist", "numpy", "data_ptr", "__dlpack__", "__reduce_ex__"):
             self.replace(torch.Tensor, name, lambda original: around(original, self._reads))
 
     def _reads(self, args: Any, kwargs: Any) -> tuple[Any, After] | None:

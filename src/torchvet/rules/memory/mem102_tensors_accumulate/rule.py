@@ -22,8 +22,8 @@ from torchvet.source.model import Event, Unit, is_call, walk
 
 _OFTEN = 4
 """Steps from one store to the next below which it is no rare one."""
-_USUAL_HISTORY = 100
-"""The `history_size` of torch.optim.LBFGS where none is given."""
+_USUAL_HISTORY, _WORTH_A_WARNING = 100, 32 << 20
+"""The `history_size` of torch.optim.LBFGS where none is given; bytes of a longer one below which nobody misses them."""
 _MOST = 5
 """Lines of a snapshot that are reported; the sum is in the facts."""
 
@@ -49,7 +49,11 @@ class TensorsAccumulate(growth_rule.GrowthRule):
         return f"{text}; {function}() joins and returns it, so that it is as large as its result" if function else text
 
     def store(self, growth: kit.Growth, recording: kit.Recording) -> kit.Store | None:
-        """Of models that pile up the call that hands them in, where no other line is sure to store them."""
+        """Of models that pile up the call that hands them in, where no other line is sure to store them; none of a
+        history that torch's own optimizer keeps."""
+        use = bounds.history_of(growth, recording)
+        if use is not None and use.history_known:
+            return None
         found = super().store(growth, recording)
         return line_of(growth, found, recording) if is_of_models(growth) else found
 
@@ -84,13 +88,15 @@ class TensorsAccumulate(growth_rule.GrowthRule):
         one = per_step(growth.kind)
         # Storing at each step may show as a little less than one a step.
         when = f"every {one}" if rate > 0.5 else f"one {one} in {round(1 / rate):,}"
-        return f"{name} takes in tensors at {when}, and they are not taken out again"
+        if growth.holding.capacity is not None:
+            return f"{name} takes in tensors at {when}, and gives none away before it is full"
+        return f"{name} takes in tensors at {when}, and in this run they are not taken out again"
 
     def matters_bounded(self, growth: kit.Growth, recording: kit.Recording) -> bool:
         """Nobody collects on purpose what a library keeps for itself, or a history that is longer than by default."""
         use = bounds.history_of(growth, recording)
         if use is not None:
-            return use.history > _USUAL_HISTORY
+            return use.history > _USUAL_HISTORY and use.history_bytes >= _WORTH_A_WARNING
         attribute = _attribute(growth)
         return attribute.startswith("_") and not recording.index.mentions(attribute)
 
@@ -116,7 +122,8 @@ class TensorsAccumulate(growth_rule.GrowthRule):
         if is_of_models(growth):
             return ADVICE.format(name=name)
         if _of_history(growth):
-            return "keep a shorter history: `history_size` of torch.optim.LBFGS is 100 where none is given"
+            # The program's own optimizer has a line that stores.
+            return _SHORTER.format(name=name) if store is not None else _SHORTER_HISTORY
         if _attribute(growth).startswith("_") and store is not None and _attribute(growth) not in store.text:
             return (
                 f"`{store.text}` hands {name} one more with each call, and {name} is not the program's to empty: call "
@@ -130,7 +137,7 @@ class TensorsAccumulate(growth_rule.GrowthRule):
                 f"keep in {name} only the optimizer that is in use: the state of those before it (averages of "
                 "gradients, as large as the weights each) stays as long as they do"
             )
-        return _less_of(name, growth.holding.container)
+        return _less_of(growth.holding)
 
     def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """A default made in each call; a window as long as what is read of it; nothing stored where nothing is read;
@@ -190,8 +197,11 @@ def _attribute(growth: kit.Growth) -> str:
     return growth.holding.name.rpartition(".")[2] if "." in growth.holding.name else ""
 
 
-def _less_of(name: str, container: str) -> str:
+def _less_of(holding: records.base.Holding) -> str:
     """By the type: a deque is no dict, and nothing is put into a tensor."""
+    name, container = holding.name, holding.container
+    if holding.capacity is not None:
+        return f"lower the limit of {name} where so many items are not needed; it needs nothing else"
     if growth_rule.is_tensor_class(container or None) and container:
         return (
             f"join to {name} only what is needed, keep its last rows (`{name} = {name}[-n:].clone()`), or write it to "
@@ -206,6 +216,10 @@ def _less_of(name: str, container: str) -> str:
         f"keep in {name} only what is needed: a number (`.item()`), a running sum, a `collections.deque(maxlen=…)`, or "
         "write it to disk and clear it every epoch"
     )
+
+
+_SHORTER_HISTORY = "keep a shorter history: `history_size` of torch.optim.LBFGS is 100 where none is given"
+_SHORTER = "take the oldest out of {name} as a new one comes: a `collections.deque(maxlen=…)` does that by itself"
 
 
 def _of_threads(holding: records.base.Holding) -> str:

@@ -11,8 +11,8 @@ from torchvet.source.model.expressions import calls_in, reads_of
 
 ALONE = {"svd": "svdvals", "eigh": "eigvalsh", "eig": "eigvals"}
 """What gives the values alone, by the decomposition."""
-_NAMED = {"svd": "S", "eigh": "eigenvalues", "eig": "eigenvalues"}
-_PLACE = {"svd": 1, "eigh": 0, "eig": 0}
+PARTS = {"svd": ("S", 1, 3), "eigh": ("eigenvalues", 0, 2), "eig": ("eigenvalues", 0, 2), "qr": ("R", 1, 2)}
+"""By the decomposition what its values are called, their place among its results, and how many results there are."""
 
 
 def values_alone(file: SourceFile, finding: Finding) -> Edits:
@@ -34,15 +34,16 @@ def _edits(file: SourceFile, call: ast.Call, around: ast.AST) -> Edits:
     name = terminal(call)
     text = _text(file, call, name)
     if isinstance(around, (ast.Subscript, ast.Attribute)):
-        return [edits.replace(file, around, text)] if _takes_values(around, name) else ()
+        return [edits.replace(file, around, text)] if takes_values(around, name) else ()
     bound = _bound(file, around, name) if isinstance(around, ast.Assign) else None
     return [edits.replace(file, bound[0], bound[1]), edits.replace(file, call, text)] if bound else ()
 
 
-def _takes_values(around: ast.Subscript | ast.Attribute, name: str) -> bool:
+def takes_values(around: ast.Subscript | ast.Attribute, name: str) -> bool:
+    """Whether what stands around a decomposition takes the values alone: `.S`, `[1]`."""
     if isinstance(around, ast.Attribute):
-        return around.attr == _NAMED[name]
-    return isinstance(around.slice, ast.Constant) and around.slice.value == _PLACE[name]
+        return around.attr == PARTS[name][0]
+    return isinstance(around.slice, ast.Constant) and around.slice.value == PARTS[name][1]
 
 
 def _is_one(file: SourceFile, call: ast.Call) -> bool:
@@ -59,16 +60,12 @@ def _text(file: SourceFile, call: ast.Call, name: str) -> str:
 
 def _bound(file: SourceFile, binding: ast.Assign, name: str) -> tuple[ast.expr, str] | None:
     """What is bound, and the one name of it that is read."""
-    target = binding.targets[0]
-    if (
-        len(binding.targets) != 1
-        or not isinstance(target, ast.Tuple)
-        or len(target.elts) != (3 if name == "svd" else 2)
-    ):
+    target, (_, taken, length) = binding.targets[0], PARTS[name]
+    if len(binding.targets) != 1 or not isinstance(target, ast.Tuple) or len(target.elts) != length:
         return None
     bound = [one.id for one in target.elts if isinstance(one, ast.Name)]
-    values = bound[_PLACE[name]] if len(bound) == len(target.elts) else None
-    others = [one for place, one in enumerate(bound) if place != _PLACE[name]]
+    values = bound[taken] if len(bound) == len(target.elts) else None
+    others = [one for place, one in enumerate(bound) if place != taken]
     if values is None or values in others or any(reads_of(file.tree, other) for other in others):
         return None
     return target, values

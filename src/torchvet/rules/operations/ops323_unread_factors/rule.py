@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torchvet.formatting import count, ms
 from torchvet.recording.records.distributions import UnreadFactors as Seen
 from torchvet.rules.kit import About, Edits, Finding, Iterator, RankRecording, SourceFile, about
+from torchvet.rules.operations._factors import named_again
 from torchvet.rules.operations.fixes.values_alone import ALONE, values_alone
 from torchvet.rules.shared.line_costs import Cost, LineCostRule
 from torchvet.source.model import is_call, walk
@@ -41,14 +42,16 @@ class UnreadFactors(LineCostRule):
             saved = min(1.0, seen.seconds / seen.every) * (1 - seen.less / seen.whole)
             cost = Cost(timing, parts, saved, alone=True)
             if cost.counts:
-                yield self._unread(rank, seen, cost)
+                asked = at.node if seen.kind == "values" else None
+                again = named_again(timing.files.tree(at.path), asked, seen.name) if asked is not None else None
+                yield self._unread(rank, seen, cost, again)
 
-    def _unread(self, rank: RankRecording, seen: Seen, cost: Cost) -> Finding:
+    def _unread(self, rank: RankRecording, seen: Seen, cost: Cost, again: int | None) -> Finding:
         often = f", in about one of {round(1 / cost.often):,} steps" if cost.often else ""
         called = f"{seen.name}{' with full factors' if seen.full else ''}"
         least = min(seen.shape[-2:])
         if seen.kind == "values":
-            unread = f"{_UNREAD[seen.name]} never read"
+            unread = f"{_UNREAD[seen.name]} {'never read' if again is None else 'not seen to be read'}"
             alone = ALONE.get(seen.name)
             instead = f"torch.linalg.{alone}(A)" if alone else 'torch.linalg.qr(A, mode="r").R'
         else:
@@ -57,16 +60,22 @@ class UnreadFactors(LineCostRule):
             instead = f"torch.linalg.{seen.name}(A, {option})"
         what = "x".join(f"{n:,}" for n in seen.shape)
         also = ", with gradients" if seen.gradients else ""
+        # What the text hands on may be read in other steps, or by another thread: no call can be said to be too much.
+        unheard = (
+            f"line {again} names them, and what it does in other steps or threads was not heard; " if again else ""
+        )
+        needed = f", where line {again} does not need the rest" if again else ""
         return self.takes(
             rank,
             seen.place,
             f"{called} of {what}, and {unread}: `{instead}` would save {cost.of_step()}{often}",
             cost,
             cause=f"in {count(seen.calls, 'call')} of {count(seen.sampled, 'sampled step')} nothing read more; "
-            f"measured after the run on such matrices{also}: {ms(seen.whole)} by the call as it is, {ms(seen.less)} by "
-            "the other",
-            advice=f"`{instead}` gives the same, but for rounding"
+            f"{unheard}measured after the run on such matrices{also}: {ms(seen.whole)} by the call as it is, "
+            f"{ms(seen.less)} by the other",
+            advice=f"`{instead}` gives the same, but for rounding{needed}"
             f"{'; backward takes the same time with both' if seen.gradients else ''}",
+            severity="info" if again else None,
             about=About(variant=seen.kind),
         )
 
