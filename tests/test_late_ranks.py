@@ -15,6 +15,7 @@ from torchvet.recording.records.base import Place
 from torchvet.recording.records.ranks import Arrivals, Member, WaitedAt
 from torchvet.recording.records.timing import LineTime, LineTimes, WorkerTimes
 from torchvet.renderers import renderer_for
+from torchvet.renderers.text_finding import measured
 
 COUNT = 30
 USUAL = {"data": 0.001, "other": 0.004, "backward": 0.004, "optimizer": 0.001}
@@ -104,8 +105,23 @@ def test_larger_batches_of_one_rank_are_why_it_is_late() -> None:
         member(0, arrivals(0.051, sizes=100), lines(*USUAL_LINES, (BACKWARD, "backward", 0.054))),
         member(1, arrivals(0.001, sizes=300, other=0.054), lines(spent)),
     )
-    assert found is not None and "3.0 times as many elements" in found.remedy.summary
+    assert found is not None and "its batches have 3.0 times as many elements" in found.cause
+    assert "as much to work on" in found.remedy.summary
     assert found.location is not None and found.location.line == 8
+
+
+def test_of_larger_batches_the_line_that_loads_them_is_told() -> None:
+    spent = ((FORWARD, "forward", 0.05), (LOAD, "data", 0.001))
+    found = found_in(
+        member(0, arrivals(0.051, sizes=100), lines(*USUAL_LINES, (BACKWARD, "backward", 0.054))),
+        member(1, arrivals(0.001, sizes=300, other=0.054), lines(*spent)),
+    )
+    assert found is not None and ("loads", LOAD.line) in {(r.role, r.line) for r in found.related}
+
+
+def test_what_a_late_rank_costs_is_of_a_step() -> None:
+    found = late(data=0.051, spent=(Place(FILE, 5, "__getitem__"), "data", 0.05))
+    assert "of the step's time" in measured(found.measured)
 
 
 def called(line: int, callers: tuple[int, ...], seconds: float, phase: str = "other") -> LineTime:

@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from torchvet.commands import main
 from torchvet.probes import following
 from torchvet.supervisor.local_ranks import LocalRanks
+from torchvet.workflows.report_output import Delivery
 
 SOURCE = str(Path(following.__file__).parents[3])
 PROGRAM = """
@@ -149,6 +151,33 @@ def test_one_that_is_asked_to_end_waits_no_longer_and_says_so(tmp_path: Path, mo
     assert first.wait(tmp_path, failed=False)
     monkeypatch.setattr(LocalRanks, "_runs", lambda *_: False)
     assert not first.wait(tmp_path, failed=False)
+
+
+def test_a_launcher_that_ends_all_ranks_does_not_end_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As torchrun does when another rank has exited with an error, and the first is about to report."""
+    monkeypatch.setattr("torchvet.supervisor.local_ranks._MOMENT", 0.1)
+    assert ranks(monkeypatch, RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2")
+    diagnose = Delivery.diagnose
+
+    def interrupted(self: Delivery, *given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return diagnose(self, *given)
+
+    monkeypatch.setattr(Delivery, "diagnose", interrupted)
+    (tmp_path / "main.py").write_text("print('done')")
+
+    def ended(*_: Any) -> None:
+        pytest.fail("SIGTERM would have ended the report")
+
+    before = signal.signal(signal.SIGTERM, ended)
+    try:
+        assert main(["run", str(tmp_path / "main.py")]) == 0
+        assert "What was seen" in capsys.readouterr().out
+        assert signal.getsignal(signal.SIGTERM) is ended, "the handler from before is back"
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_ranks_of_one_launcher_agree_on_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:

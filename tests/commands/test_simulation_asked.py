@@ -51,3 +51,10 @@ def test_where_the_gpu_cannot_be_made_the_program_does_not_run(
         Session(options, None)._torch_is_here(sys)  # type: ignore[arg-type]
     assert ended.value.code == 2
     assert "The program was not run" in capsys.readouterr().err
+
+
+def test_a_launcher_is_started_around_a_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("print(1)\n")
+    assert main(["run", "--nproc", "2", "--simulate-gpu", "T4", str(program)]) == 2
+    assert "torchrun --nproc-per-node 2 -m torchvet run --simulate-gpu T4" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -325,6 +326,31 @@ def test_ray_tries_a_killed_worker_again(times: int, lost: list[str], tmp_path: 
     found = list(RayEngine(2).digests([str(n) for n in range(4)], partial(killed, folder=tmp_path, times=times)))
     assert sorted(d.path for d in found) == ["0", "1", "2", "3"]
     assert [(d.path, d.error) for d in found if d.error is not None] == [(path, DIED) for path in lost]
+
+
+def test_what_ray_prints_does_not_get_into_the_report(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def some(references: list[Any], num_returns: int) -> tuple[list[Any], list[Any]]:
+        print("(raylet) A worker died")
+        return references[:num_returns], references[num_returns:]
+
+    class Ray:
+        class exceptions:
+            WorkerCrashedError = RayError = ValueError
+
+        is_initialized, cluster_resources = staticmethod(lambda: True), staticmethod(lambda: {"CPU": 2.0})
+        wait, get, cancel = staticmethod(some), staticmethod(lambda one: one()), staticmethod(lambda *_, **__: None)
+
+        @staticmethod
+        def remote(**_: object) -> Any:
+            return lambda work: SimpleNamespace(remote=partial(partial, work))
+
+    monkeypatch.setattr("torchvet.fleet.ray_engine.extra", lambda *_: Ray)
+    assert main(["inspect", f"{fleet}/rank1.pickle", "--engine", "ray", "--format", "json"]) in (0, 1, 3)
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["facts"]["fleet"]["read"] == 1
+    assert "(raylet) A worker died" in shown.err
 
 
 def waits(path: str) -> Digest:

@@ -17,6 +17,16 @@ def test_a_leak_is_named_with_its_rate_and_its_end(report: Report, leak: Finding
     assert verdict(made(report, leak)).endswith("keeps 4.2 MB per step alive; out of memory at step 5,700 (24.0 GiB)")
 
 
+def test_a_rate_of_tensors_that_does_not_explain_the_end_is_not_the_first_line(report: Report, leak: Finding) -> None:
+    nodes = msgspec.structs.replace(
+        leak,
+        message="losses keep graphs of 25 nodes more every step: about 10 kB of host memory, and 12 bytes of tensors",
+        measured=Measured(bytes_per_step=12, exhausted_at_step=2_500_000),
+    )
+    first = verdict(made(report, nodes))
+    assert "10 kB of host memory, and 12 bytes of tensors; out of memory at step 2,500,000" in first
+
+
 def test_an_unknown_limit_is_not_invented(report: Report, leak: Finding) -> None:
     assert verdict(made(report, leak, facts={})).endswith("out of memory at step 5,700")
 

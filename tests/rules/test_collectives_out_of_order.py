@@ -55,7 +55,7 @@ def test_a_wait_that_ended_in_an_error_counts() -> None:
 
 def test_a_rank_that_has_ended_is_waited_for() -> None:
     (finding,) = found(one(0, LOST), one(1, ended(), count=20))
-    assert "rank 0 waits in line 14 in step 21, while rank 1 ended after 20 steps" in finding.message
+    assert "rank 0 waits at line 14 in step 21, while rank 1 ended after 20 steps" in finding.message
 
 
 def test_a_rank_that_stands_still_is_at_fault() -> None:

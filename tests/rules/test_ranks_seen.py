@@ -12,7 +12,7 @@ from handmade import FILE, GIB, census, evidence, heap, holding, outcome, progra
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
 from torchvet.recording import RankRecording, Recording
-from torchvet.recording.records.base import Place, Record, Source, Step
+from torchvet.recording.records.base import Census, Place, Record, Source, Step
 from torchvet.recording.records.ranks import (
     DistributedModule,
     Member,
@@ -110,12 +110,14 @@ def test_a_name_that_grows_on_all_ranks_is_nobodys_alone() -> None:
 TEXT = "import torch\ndef main():\n    held_out = torch.ones(60_000, 512)\n    while True:\n        pass\n"
 
 
-def needing(size: int, *names: tuple[str, int], parameters: int = 100, peak: int = 5000) -> list[Record]:
+def needing(
+    size: int, *names: tuple[str, int], parameters: int = 100, peak: int = 5000, text: str = TEXT
+) -> list[Record]:
     """A rank whose heap has so many bytes; some of them have names."""
     sampled = HostSamples(ticks=list(range(1, 41)), heap=[size] * 40)
     held = census(9, holding("model", 100), *(holding(name, direct=amount) for name, amount in names))
     highest = msgspec.structs.replace(window(1, 2, 3, peak), categories={"parameters": parameters}, sites=[site()])
-    return [program(), *steps(40), highest, window(2, 5, 6), sampled, held, Source(path=FILE, text=TEXT), outcome(40)]
+    return [program(), *steps(40), highest, window(2, 5, 6), sampled, held, Source(path=FILE, text=text), outcome(40)]
 
 
 def imbalance(*ranks: list[Record]) -> list[Finding]:
@@ -128,6 +130,18 @@ def test_what_one_rank_holds_beyond_the_others_is_named_with_its_line() -> None:
     assert (finding.rank, finding.severity, finding.measured.bytes) == (0, "warning", 350 * MB - 230_500_000)
     assert finding.cause == "120.0 MB of the difference are `held_out`"
     assert finding.location is not None and finding.location.line == 3
+
+
+def test_a_tensor_is_named_where_it_is_made_and_not_where_it_is_written_to() -> None:
+    text = TEXT.replace("    held_out", "    held_out = None\n    held_out").replace("pass", "held_out[0] += 1")
+    heavy = needing(350 * MB, ("held_out", 120 * MB), text=text)
+    held = heavy[-3]
+    assert isinstance(held, Census)
+    heavy[-3] = msgspec.structs.replace(
+        held, holdings=[msgspec.structs.replace(one, container="Tensor") for one in held.holdings]
+    )
+    (finding,) = imbalance(heavy, needing(230 * MB, text=text), needing(231 * MB, text=text))
+    assert finding.location is not None and finding.location.line == 4
 
 
 def test_what_no_tensor_holds_is_said_to_be_none() -> None:

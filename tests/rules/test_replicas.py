@@ -18,6 +18,8 @@ from torchvet.recording.records.base import Place, Source
 from torchvet.recording.records.ranks import (
     ActKind,
     Batch,
+    Called,
+    CalledIn,
     DistributedModule,
     EvaluatedBuffers,
     Member,
@@ -25,6 +27,7 @@ from torchvet.recording.records.ranks import (
     Replica,
     Replicas,
     SynchronizedPasses,
+    UnfinishedReduction,
 )
 
 STEP, SETS = Place(FILE, 17, "main"), Place(FILE, 22, "main")
@@ -137,6 +140,51 @@ def test_parameters_that_came_after_the_wrapping_are_told_where_they_were_conver
     first, second = ([acted("converted", SETS), *looks(n, late=True)] for n in (0, 1))
     (finding,) = found(first, second)
     assert finding.severity == "error" and "after DistributedDataParallel had wrapped it" in finding.cause
+    assert finding.location is not None and finding.location.line == SETS.line
+
+
+def test_parameters_that_came_late_are_told_where_the_model_was_given_them() -> None:
+    text = "class Net(Module):\n    def f(self):\n        self.w = 1\n\n"
+    text += "model = DDP(Net())\nmodel.module.w = Parameter(x)\n"
+    first, second = ([Source(path=FILE, text=text), *looks(n, ("w",), late=True)] for n in (0, 1))
+    (finding,) = found(first, second)
+    assert finding.location is not None and finding.location.line == 6
+
+
+def test_an_average_that_never_ended_is_left_to_dst104() -> None:
+    failed = UnfinishedReduction(place=STEP, message="Expected to have finished.", module="Net", made=SETS, names=["w"])
+
+    def of(number: int, since: int) -> RankRecording:
+        me, seen = Member(rank=number, world_size=2, host="a"), looks(number, since=since, wrapped=True)
+        return rank(me, program(), steps(8), *seen, failed, outcome(8), number=number)
+
+    def codes(since: int) -> set[str]:
+        return {f.code for f in diagnose(Recording([of(0, since), of(1, since)])).findings}
+
+    assert "DST110" not in codes(8) and "DST104" in codes(8)
+    assert "DST110" in codes(3), "it had begun before"
+
+
+def test_steps_of_ranks_that_have_uneven_inputs_are_not_compared() -> None:
+    """From step 3 on one rank is some batches behind: what it answers for those counts as its collectives."""
+    even, ahead = CalledIn(last=2, calls=3), CalledIn(last=3, calls=9)
+    first = Called(step=0, total=0, stretches=[CalledIn(last=20, calls=3)])
+    second = Called(step=0, total=0, stretches=[even, ahead, CalledIn(last=20, calls=3)])
+    assert found([*looks(0, since=3), first], [*looks(1, since=3), second]) == []
+    assert found([*looks(0, since=2), first], [*looks(1, since=2), second]), "it had begun before"
+
+
+def test_parameters_that_are_wrapped_in_other_steps_only_are_told_where_they_are_wrapped() -> None:
+    def of(rank: int) -> list[Any]:
+        made = looks(rank)
+        for look in made[1::2]:
+            for parameter in look.parameters:
+                parameter.wrapped = True
+        return [*made, module]
+
+    module = DistributedModule(id=0, name="Net", place=SETS, gradient_bytes=8)
+    (finding,) = found(of(0), of(1))
+    assert finding.severity == "error" and "in other steps only" in finding.cause
     assert finding.location is not None and finding.location.line == SETS.line
 
 
@@ -296,6 +344,13 @@ def test_one_batch_that_is_always_the_same_says_nothing() -> None:
 def test_shards_share_batches_by_design() -> None:
     same, more = batches(1, 2, 3, 4, 5), {"sharded": ("w",)}
     assert found([*looks(0, (), **more), *same], [*looks(1, (), **more), *same], "DST111") == []
+
+
+def test_slices_and_stages_share_batches_by_design() -> None:
+    same = batches(1, 2, 3, 4, 5)
+    assert found([*tensor_parallel(0), *same], [*tensor_parallel(1), *same], "DST111") == []
+    other = [Replicas(optimizer=0, step=n, parameters=[Replica(name="v", shape=(9,), after=n)]) for n in LOOKS]
+    assert found([*looks(0), *same], [*other, *same], "DST111") == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.complex64])

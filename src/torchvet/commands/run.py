@@ -146,7 +146,7 @@ def command(
     """
     from torchvet.exporting import Exports
     from torchvet.supervisor import preflight
-    from torchvet.supervisor.local_ranks import LocalRanks
+    from torchvet.supervisor.local_ranks import LocalRanks, until_reported
     from torchvet.supervisor.recording_dir import Keep
     from torchvet.supervisor.supervise import Observe
     from torchvet.workflows.until_verdict import UntilVerdict
@@ -162,6 +162,7 @@ def command(
     probes = _simulation(simulate_gpu, gpus, dry, precision_forecast)
     target = target if nproc is None else _launched(target, nproc)
     with (
+        until_reported(ranks),
         Keep(record, ranks) as keep,
         Exports([Path(e) for e in exports], [Path(o) for o in delivery.outputs]) as writing,
     ):
@@ -185,6 +186,11 @@ def _check_together(
     """Raises `BadInput` for options that cannot be combined, or that ask for what is not there."""
     if live:
         _check_live()
+    if simulate_gpu is not None and nproc is not None:
+        raise BadInput(
+            "--simulate-gpu simulates in the process that it starts, and --nproc starts a launcher: use torchrun "
+            f"--nproc-per-node {nproc} -m torchvet run --simulate-gpu {simulate_gpu}"
+        )
     if try_fixes:
         _check_tries(simulate_gpu, nproc)
     if until_verdict:

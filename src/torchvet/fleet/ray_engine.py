@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections import deque
 from collections.abc import Generator, Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 from torchvet.errors import BadInput
@@ -30,7 +32,11 @@ class RayEngine:
         self.workers, self.address = workers, address
 
     def digests(self, paths: Sequence[str], work: Work) -> Generator[Digest, None, None]:
-        """As `Engine` says."""
+        """As `Engine` says. Ray prints what has happened to workers; stdout is for the report alone."""
+        with redirect_stdout(sys.stderr):
+            yield from self._digests(paths, work)
+
+    def _digests(self, paths: Sequence[str], work: Work) -> Generator[Digest, None, None]:
         ray, own = self.ray, not self.ray.is_initialized()
         if own:
             self._start()

@@ -13,6 +13,8 @@ from torchvet.renderers.wording import binary, count, percent, size
 
 _MUCH = 0.25
 """Of a step's time, what a line takes that is worth a word in the first line of a report."""
+_EXPLAINED = 0.1
+"""The part of the memory that tensors must take until it is used up, for a first line that gives their rate alone."""
 _MOST = 160
 """The most characters of an error's text."""
 _HEADLINES = {
@@ -64,7 +66,7 @@ def _how_many_files(report: Report) -> str:
 def _verdict(report: Report) -> str:
     found = serious(report)
     if found:
-        return f"{_how_many(found)}: {_headline(found[0])}{_memory_end(found[0], report)}{_unseen(report)}"
+        return f"{_how_many(found)}: {_headline(found[0], report)}{_memory_end(found[0], report)}{_unseen(report)}"
     extra = f"; {count(len(notes(report)), 'note')} below" if notes(report) else ""
     failed = _failed(report) or _restarted(report)
     if failed:
@@ -118,9 +120,13 @@ def _grows(finding: Finding) -> bool:
     return (finding.measured.bytes_per_step or 0) > 0
 
 
-def _headline(finding: Finding) -> str:
-    rate = finding.measured.bytes_per_step
+def _headline(finding: Finding, report: Report) -> str:
+    rate, end = finding.measured.bytes_per_step, finding.measured.exhausted_at_step
     if finding.holder is None or rate is None or rate <= 0:
+        return finding.message.rstrip(".")
+    # Nodes of graphs end memory, or what else the message tells of: the tensors' rate would not explain the step.
+    allowed = report.part("memory_limit").get("bytes")
+    if end is not None and allowed and rate * end < _EXPLAINED * allowed:
         return finding.message.rstrip(".")
     others = sum(related.role == ALSO_GROWS for related in finding.related)
     who = f" and {count(others, 'more name', 'more names')} keep" if others else " keeps"

@@ -113,11 +113,18 @@ class LocalRanks:
         return directory / f"{socket.gethostname()}.local{local_rank}.lock"
 
 
+def until_reported(ranks: LocalRanks | None) -> contextlib.AbstractContextManager[object]:
+    """A launcher sends SIGTERM to all ranks as soon as one has exited with an error. The program gets it while it runs;
+    it does not end the one that reports."""
+    return contextlib.nullcontext() if ranks is None else interrupted(signal.SIGTERM)
+
+
 @contextlib.contextmanager
-def interrupted() -> Iterator[list[int]]:
-    """A list that is not empty any more once somebody asks for an end."""
+def interrupted(*signals: signal.Signals) -> Iterator[list[int]]:
+    """A list that is not empty any more once somebody asks for an end, by these signals or by any."""
     asked: list[int] = []
-    before = {s: signal.signal(s, lambda number, frame: asked.append(number)) for s in (signal.SIGINT, signal.SIGTERM)}
+    heard = signals or (signal.SIGINT, signal.SIGTERM)
+    before = {s: signal.signal(s, lambda number, frame: asked.append(number)) for s in heard}
     try:
         yield asked
     finally:

@@ -40,6 +40,21 @@ def use_of(recording: Recording, parameter: str) -> Location | None:
     return next((file.place(event.node, event) for file, event in found), None)
 
 
+def given_to(recording: Recording, parameter: str) -> Location | None:
+    """Where a part of a model that has this parameter is assigned from outside of it (`model.module.head = ...`)."""
+    for path, text in recording.sources.items():
+        parts = [part for part in parameter.split(".") if not part.isdigit() and f".{part} =" in text]
+        file = recording.model(path) if parts else None
+        for node in ast.walk(file.tree) if file is not None else ():
+            if file is not None and isinstance(node, ast.Assign) and any(_from_outside(t, parts) for t in node.targets):
+                return next((file.place(node, event) for event in file.events_on(node.lineno)), None)
+    return None
+
+
+def _from_outside(target: ast.expr, parts: list[str]) -> bool:
+    return isinstance(target, ast.Attribute) and target.attr in parts and not is_name(target.value, "self")
+
+
 def _is_own(event: Event) -> bool:
     """Whether a call is of an attribute of `self`: many modules are named as functions of torch's are."""
     called = event.call.func

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torchvet.recording.records.ranks import ActKind, OwnAct, SynchronizedPasses
-from torchvet.rules.distributed._in_text import call_with, first_call
+from torchvet.rules.distributed._in_text import call_with, first_call, given_to
 from torchvet.rules.distributed._modules import modules_of
 from torchvet.rules.distributed._replica_looks import (
     Look,
@@ -14,6 +15,7 @@ from torchvet.rules.distributed._replica_looks import (
     differ_before,
     parted_after_pass,
     same_gradients,
+    wrapped_at_times,
 )
 from torchvet.rules.kit import Location, Place, RankRecording, Recording
 
@@ -26,8 +28,8 @@ class Cause(NamedTuple):
     place: Place | Location | None = None
 
 
-def cause_of(recording: Recording, first: Look) -> Cause:
-    """What has made the ranks' parameters differ."""
+def cause_of(recording: Recording, first: Look, looks: Sequence[Look] = ()) -> Cause:
+    """What has made the ranks' parameters differ, as the `first` of the looks shows them."""
     apart, ranks = first.apart(), recording.members
     if differ_before(apart) and (loaded := _done_unevenly(ranks, "loaded")):
         why = "the parameters differ before the first step: not all ranks have loaded the same state"
@@ -50,10 +52,10 @@ def cause_of(recording: Recording, first: Look) -> Cause:
             why,
             "load the same optimizer state and use the same update on every rank; change parameters on all ranks alike",
         )
-    return _of_gradients(recording, first)
+    return _of_gradients(recording, first, looks)
 
 
-def _of_gradients(recording: Recording, first: Look) -> Cause:
+def _of_gradients(recording: Recording, first: Look, looks: Sequence[Look]) -> Cause:
     """Why gradients differ that were to be the same."""
     apart, ranks = first.apart(), recording.members
     if clipping_parts(apart):
@@ -63,7 +65,7 @@ def _of_gradients(recording: Recording, first: Look) -> Cause:
     if first.sharded():
         return _of_sharded(recording)
     if all(one.late for row in apart for one in row):
-        return _of_late(ranks)
+        return _of_late(recording, apart[0][0].name)
     if done(ranks, "exchanged"):
         why = (
             "ranks exchange tensors by `all_to_all`: experts of one rank only differ by design, other parameters do not"
@@ -75,6 +77,11 @@ def _of_gradients(recording: Recording, first: Look) -> Cause:
             "reduce the gradients of all parameters (`model.parameters()`); wrap the model after the last was added"
         )
         return Cause(why, advice, done(ranks, "added") or _wrapped_at(ranks, first))
+    if wrapped_at_times(first, looks):
+        why = "the ranks' gradients differ as the step begins: DistributedDataParallel has these parameters in other "
+        why += "steps only"
+        advice = "wrap the model once, before the first step, and call the wrapped model in every step"
+        return Cause(why, advice, _wraps(ranks))
     why = "the ranks' gradients differ as the step begins: they were not averaged, or were changed afterwards"
     return Cause(why, "wrap the model in DistributedDataParallel, or all-reduce every gradient right before the step")
 
@@ -104,11 +111,13 @@ def _of_sharded(recording: Recording) -> Cause:
     return Cause(why, advice, first_call(recording, "fully_shard"))
 
 
-def _of_late(ranks: list[RankRecording]) -> Cause:
+def _of_late(recording: Recording, parameter: str) -> Cause:
     """DistributedDataParallel has the parameters that were there when it was made, and no others."""
     why = "the parameters came into the model after DistributedDataParallel had wrapped it: it reduces the earlier ones"
     advice = "move, convert or change the model first, and wrap it then"
-    return Cause(why, advice, done(ranks, "converted") or done(ranks, "added") or _wraps(ranks))
+    ranks = recording.members
+    seen = done(ranks, "converted") or done(ranks, "added")
+    return Cause(why, advice, seen or given_to(recording, parameter) or _wraps(ranks))
 
 
 def _of_wrapped(ranks: list[RankRecording], after_pass: bool | None) -> Cause:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torchvet.rules.kit import RankRecording, records
@@ -99,6 +100,16 @@ def _differ(digests: list[int | None]) -> bool:
     return len(known) > 1
 
 
+def of_parts(ranks: list[RankRecording]) -> bool:
+    """Whether ranks have parts of one model, so that they work on the same batch: shards, slices of layers, stages of
+    a pipeline."""
+    seen = [r for one in ranks for r in one.all(records.ranks.Replicas)]
+    if any(p.sharded for one in seen for p in one.parameters):
+        return True
+    tables = [looks_of(ranks, number) for number in sorted({one.optimizer for one in seen})]
+    return any(not looks or not are_alike(looks) or any(look.parts for look in looks) for looks in tables)
+
+
 def are_alike(looks: list[Look]) -> bool:
     """Whether ranks have the same model: parts of a pipeline have other names or shapes."""
     look = looks[0]
@@ -110,6 +121,12 @@ def are_averaged(looks: list[Look]) -> bool:
     states = [not look.apart() for look in looks]
     first = states.index(False)
     return sum(states[first:]) >= _AGAIN
+
+
+def wrapped_at_times(first: Look, looks: Sequence[Look]) -> bool:
+    """Whether what parted outside of DistributedDataParallel was in it at another step."""
+    parted = {_key(row) for row in first.apart() if not any(one.wrapped for one in row)}
+    return any(_key(row) in parted and all(one.wrapped for one in row) for look in looks for row in look.rows)
 
 
 def differ_before(rows: list[list[records.ranks.Replica]]) -> bool:

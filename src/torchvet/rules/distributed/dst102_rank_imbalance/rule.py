@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,6 +38,7 @@ _APART = 60_000_000
 _ADVICE = "give it what the others get, or keep on the host what it alone keeps"
 _ON_HOST = "give it what the others get, or let each rank keep its share of what it alone keeps"
 _OF_STEPS = ("activations", "inputs", "backward temporaries", "optimizer temporaries")
+_MAKES = ("assign", "setattr")
 _BESIDE = "no tensors that a name holds: arrays, objects, what libraries keep"
 
 
@@ -147,9 +149,14 @@ def _bound_at(holding: records.base.Holding, recording: kit.Recording) -> kit.Pl
     """The line that stores into a name, else the first that binds it: made once, it may be what a step would reset."""
     name, _, path, _ = holding.where
     stores, file = recording.index.stores(*holding.where), recording.model(path)
+    if holding.container == "Tensor":
+        # What is written into a tensor does not make it larger.
+        stores = [store for store in stores if store.kind in _MAKES and store.value != "None"]
     if stores or file is None:
         return next(iter(stores), None)
-    bound = (event for unit in file.units for event in unit.bindings.get(name, ()))
+    bound = [event for unit in file.units for event in unit.bindings.get(name, ())]
+    # `cache = None` is there for the other ranks.
+    bound.sort(key=lambda event: isinstance(getattr(event.statement, "value", None), ast.Constant))
     return next((file.place(event.node, event) for event in bound), None)
 
 

@@ -76,20 +76,26 @@ class Straggler(TraceRule):
         line = meetings.line(found.at)
         line = line if names_line(found, line) else None
         phase, more = meetings.longer(found.at, found.usual)
+        more_work = _more_work(meetings, found, phase)
         name = rank.member.rank if rank.member is not None else rank.rank
         late = f"{ms(found.seconds)} late to the collectives of a step of {ms(found.step)}"
         mean = "" if found.usual else " on the average"
         waiting = meetings.others_wait_at(found.at)
+        loading = _loading_line(meetings, found.at) if more_work else None
+        beside = [
+            ("loads", "its batches come from here", loading),
+            ("waits", "the other ranks wait here", waiting),
+        ]
         return self.observed(
             rank,
             _where(meetings, found, line, phase),
             f"rank {name} comes {late} ({percent(found.share)}){mean}, and all others wait for it",
-            cause=f"{_cause(line, phase, more)}; it was late in {found.often} of "
+            cause=f"{_cause(line, phase, more, more_work)}; it was late in {found.often} of "
             f"{count(len(meetings.numbers), 'step')} that were compared",
-            advice=_advice(line, phase, meetings.sized(found.at)),
+            advice=_advice(line, phase, more_work),
             severity=_severity(found),
-            measured=_measured(found),
-            related=[self.beside("waits", "the other ranks wait here", waiting)] if waiting is not None else [],
+            measured=_measured(meetings, found),
+            related=[self.beside(role, text, place) for role, text, place in beside if place is not None],
         )
 
     def _in_turn(self, meetings: Meetings, found: Found) -> Finding:
@@ -103,7 +109,7 @@ class Straggler(TraceRule):
             advice="give all ranks about as much to work on in each step: form batches by length, or by their elements",
             # Samples that differ in size make some of it: that is how the data are.
             severity=_severity(found) if found.share >= _MUCH else "info",
-            measured=_measured(found),
+            measured=_measured(meetings, found),
         )
         return msgspec.structs.replace(finding, rank=None)
 
@@ -112,8 +118,8 @@ def _severity(found: Found) -> Severity:
     return grading.of_share(found.share) if found.seconds >= _MATTERS else "info"
 
 
-def _measured(found: Found) -> Measured:
-    return Measured(seconds_per_step=found.seconds, share=found.share)
+def _measured(meetings: Meetings, found: Found) -> Measured:
+    return Measured(seconds_per_step=found.seconds, share=found.share, steps=len(meetings.numbers))
 
 
 def _where(meetings: Meetings, found: Found, line: Excess | None, phase: str) -> Place | None:
@@ -137,8 +143,17 @@ def _loading_line(meetings: Meetings, index: int) -> Place | None:
     return lines[0].place if lines else None
 
 
-def _cause(line: Excess | None, phase: str, more: float) -> str:
+def _more_work(meetings: Meetings, found: Found, phase: str) -> str:
+    """What a rank gets to work on beyond the others, where that is why it is late; else nothing."""
+    sized = meetings.sized(found.at)
+    if phase == "data" or sized is None or sized < _MORE:
+        return ""
+    return f"its batches have {sized:.1f} times as many elements as the others'"
+
+
+def _cause(line: Excess | None, phase: str, more: float, more_work: str) -> str:
     cause = f"its {_OWN[phase]} {ms(max(0.0, more))} a step longer than the others'"
+    cause = f"{more_work}, and {cause}" if more_work else cause
     if line is None:
         return cause
     return f"{cause}, most of it on this line; " + (
@@ -146,17 +161,14 @@ def _cause(line: Excess | None, phase: str, more: float) -> str:
     )
 
 
-def _advice(line: Excess | None, phase: str, sized: float | None) -> str:
+def _advice(line: Excess | None, phase: str, more_work: str) -> str:
     if phase == "data":
         return (
             "give this rank's loader what the others have: as many samples and workers, files of one size, as fast a "
             "disk; let workers load ahead (`num_workers`, `prefetch_factor`)"
         )
-    if sized is not None and sized >= _MORE:
-        return (
-            f"give all ranks as much to work on: this rank's batches have {sized:.1f} times as many elements as the "
-            "others'"
-        )
+    if more_work:
+        return "give all ranks as much to work on: batches of one size, and as many elements in each"
     if line is not None and line.alone:
         return "do what only this rank does there less often, on all ranks, or in another thread"
     return "find what takes longer on this rank: hooks, larger inputs, logging, a slower or a busy device"

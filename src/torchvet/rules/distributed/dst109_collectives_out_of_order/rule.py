@@ -32,8 +32,8 @@ class _Waits(NamedTuple):
 
     @property
     def where(self) -> str:
-        call = f"`{self.call}` at " if self.call else ""
-        return f"{call}line {self.place.line}"
+        call = f"in `{self.call}` " if self.call else ""
+        return f"{call}at line {self.place.line}"
 
 
 class CollectivesOutOfOrder(Rule):
@@ -76,7 +76,7 @@ class CollectivesOutOfOrder(Rule):
         return self.observed(
             one.rank,
             one.place,
-            f"{_names(w.rank for w in waiting)} {_verb(waiting, 'waits', 'wait')} in {one.where} in step "
+            f"{_names(w.rank for w in waiting)} {_verb(waiting, 'waits', 'wait')} {one.where} in step "
             f"{one.rank.ticks + 1}, while {_names(gone)} ended after {count(other.ticks, 'step')}",
             cause=cause,
             advice=advice,
@@ -90,7 +90,7 @@ class CollectivesOutOfOrder(Rule):
             late.rank,
             late.place,
             f"rank {late.rank.rank} stands still{doing}, and "
-            f"{_names(w.rank for w in waiting)} {_verb(waiting, 'waits', 'wait')} for it in {one.where}",
+            f"{_names(w.rank for w in waiting)} {_verb(waiting, 'waits', 'wait')} for it {one.where}",
             cause="the other ranks have called their next collective, and it returns once this rank has called it too",
             advice="find what this line waits for; do work of one rank only where the others do not wait for it, or "
             "give the process group a longer timeout",
@@ -103,10 +103,10 @@ class CollectivesOutOfOrder(Rule):
             groups.setdefault((one.place.path, one.place.line), []).append(one)
         # The fewest first: a call that one rank alone makes is the one to look at. The model's passes belong to all.
         ordered = sorted(groups.values(), key=lambda g: (len(g), g[0].call.endswith(_PASSES), g[0].rank.rank))
-        parts = [f"{_names(w.rank for w in group)} in {group[0].where}" for group in ordered]
+        parts = [f"{_names(w.rank for w in group)} {group[0].where}" for group in ordered]
         message = f"ranks wait in different collectives: {', '.join(parts)}"
         if len(groups) == 1:
-            message = f"all ranks wait in {ordered[0][0].where}, and not for the same collective"
+            message = f"all ranks wait {ordered[0][0].where}, and not for the same collective"
         return self.observed(
             ordered[0][0].rank,
             ordered[0][0].place,
@@ -188,5 +188,5 @@ def _verb(waiting: list[_Waits], one: str, several: str) -> str:
 
 
 def _beside(one: _Waits) -> Related:
-    message = f"rank {one.rank.rank} waits in {one.where}"
+    message = f"rank {one.rank.rank} waits {one.where}"
     return Related(role="waits", message=message, path=one.place.path, line=one.place.line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchvet.recording import records
 from torchvet.rules.distributed import _replica_looks as replica_looks
+from torchvet.rules.distributed._called import parted
 from torchvet.rules.distributed._modules import modules_of
 from torchvet.rules.distributed._replica_causes import cause_of, done
 from torchvet.rules.kit import Finding, Findings, RankRecording, Recording, Rule, Severity, count
@@ -22,12 +23,17 @@ class ReplicasDiverge(Rule):
         """By digests of the parameters' bits after the same steps, and of the buffers that an evaluation went by."""
         ranks = recording.members
         yield from self._buffers(ranks)
+        apart = parted(ranks)
         numbers = {r.optimizer for one in ranks for r in one.all(records.ranks.Replicas)}
         for number in sorted(numbers) if len(ranks) > 1 else ():
-            looks = replica_looks.looks_of(ranks, number)
+            # Where one rank goes on alone, as under `Join` with uneven inputs, a number is not of the same moment.
+            seen = replica_looks.looks_of(ranks, number)
+            looks = [look for look in seen if apart is None or look.step < apart.step]
             first = next((look for look in looks if look.apart()), None)
-            if first is not None and not replica_looks.are_averaged(looks) and replica_looks.are_alike(looks):
-                yield self._of(recording, ranks[0], first)
+            if first is None or replica_looks.are_averaged(looks) or not replica_looks.are_alike(looks):
+                continue
+            if not _was_unfinished(ranks, first):
+                yield self._of(recording, ranks[0], first, looks)
 
     def _buffers(self, ranks: list[RankRecording]) -> Findings:
         tables = [{(r.id, r.number): r for r in one.all(records.ranks.EvaluatedBuffers)} for one in ranks]
@@ -47,10 +53,13 @@ class ReplicasDiverge(Rule):
                 )
                 return
 
-    def _of(self, recording: Recording, rank: RankRecording, first: replica_looks.Look) -> Finding:
+    def _of(
+        self, recording: Recording, rank: RankRecording, first: replica_looks.Look, looks: list[replica_looks.Look]
+    ) -> Finding:
         apart = first.apart()
-        cause = cause_of(recording, first)
+        cause = cause_of(recording, first, looks)
         wrapped = any(one.wrapped or one.late for row in apart for one in row)
+        wrapped = wrapped or replica_looks.wrapped_at_times(first, looks)
         every = max(len(one.parameters) for one in first.of_ranks)
         some = len(apart) < every
         since = "before the first step" if replica_looks.differ_before(apart) else f"after step {first.step}"
@@ -68,3 +77,9 @@ class ReplicasDiverge(Rule):
             advice=cause.advice,
             severity=severity,
         )
+
+
+def _was_unfinished(ranks: list[RankRecording], first: replica_looks.Look) -> bool:
+    """Whether the average before this step never ended, which is DST104's to say. The next pass raises then."""
+    failed = any(True for one in ranks for _ in one.all(records.ranks.UnfinishedReduction))
+    return failed and first.step >= min(one.ticks for one in ranks)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Findings, RankRecording, Recording, Rule, count, records
+from torchvet.rules.distributed._replica_looks import of_parts
+from torchvet.rules.kit import Findings, Recording, Rule, count, records
 
 _ENOUGH = 5
 """Batches that were the same on all ranks, and differed among themselves."""
@@ -18,7 +19,7 @@ class RanksShareBatches(Rule):
     def in_recording(self, recording: Recording) -> Findings:
         """By digests of the batches that loaders gave."""
         ranks = [one for one in recording.members if one.ticks]
-        if len(ranks) < 2 or any(map(_is_sharded, ranks)):
+        if len(ranks) < 2 or of_parts(ranks):
             return
         same = _same_on_all([{batch.number: batch for batch in one.all(records.ranks.Batch)} for one in ranks])
         if len({batch.digest for batch in same}) < _ENOUGH:
@@ -39,7 +40,3 @@ def _same_on_all(tables: list[dict[int, records.ranks.Batch]]) -> list[records.r
     numbers = sorted(set.intersection(*map(set, tables)))
     differ = any(len({table[n].digest for table in tables}) > 1 for n in numbers)
     return [] if differ else [tables[0][n] for n in numbers]
-
-
-def _is_sharded(rank: RankRecording) -> bool:
-    return any(p.sharded for one in rank.all(records.ranks.Replicas) for p in one.parameters)
