@@ -67,7 +67,23 @@ class Loss(nn.Module):
         return {{"loss": loss, "kl": self.kl.detach()}}
 """,
 }
+DIVERGENCE = """
+from torch.distributions import Independent, Normal, kl_divergence
+
+def loss_of(x_hat, x, q, p):
+    prior = {}
+    return F.mse_loss(x_hat, x) + kl_divergence(q, prior){}
+"""
+STANDARD = "Normal(0.0, torch.ones_like(q.scale))"
+FAULTY |= {
+    "of torch.distributions": DIVERGENCE.format(STANDARD, ".sum()"),
+    "of joint distributions": DIVERGENCE.format(f"Independent({STANDARD}, 1)", ".sum()"),
+}
 HEALTHY = {
+    "another prior": DIVERGENCE.format("p", ".sum()"),
+    "a wide prior": DIVERGENCE.format("Normal(0, 10)", ".sum()"),
+    "a mean of joint distributions": DIVERGENCE.format(f"Independent({STANDARD}, 1)", ".mean()"),
+    "a divergence that is weighted": DIVERGENCE.format(STANDARD, ".sum() * beta"),
     "both are sums": LOSS.format(f"return F.mse_loss(x_hat, x, reduction='sum') - 0.5 * {KL}"),
     "as it was written once": LOSS.format(f"return F.mse_loss(x_hat, x, size_average=False) - 0.5 * {KL}"),
     "a criterion that is told later": "criterion = nn.MSELoss()\ncriterion.size_average = False\n"
@@ -118,6 +134,10 @@ for step in range(130):
     optimizer.step()
 """
 WHOLE = "-0.5 * torch.sum(1 + logvar - mu.pow(2) - logvar.exp())"
+OF_TORCH = (
+    "torch.distributions.kl_divergence(torch.distributions.Normal(mu, (logvar / 2).exp()), "
+    "torch.distributions.Normal(0.0, 1.0)).sum()"
+)
 AVERAGED = "-0.5 * torch.sum(1 + logvar - mu.pow(2) - logvar.exp(), dim=1).mean()"
 
 
@@ -154,6 +174,7 @@ def test_a_criterion_of_several_losses_is_left_alone() -> None:
     ("kl", "scale", "expected"),
     [
         (WHOLE, 1, [("warning", "has collapsed")]),
+        (OF_TORCH, 1, [("warning", "has collapsed")]),
         (AVERAGED, 0.1, [("warning", "has collapsed")]),
         (WHOLE, 100, [("info", "has not collapsed")]),
         (AVERAGED, 100, []),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from example_runs import forked
 from handmade import program, recording
 
 from torchvet.probes.training.samples import movements
+from torchvet.probes.training.samples.apart import MovedApartProbe, _described, _moving, _Sample
 from torchvet.probes.training.samples.movements import Movement
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.reading import MovedApart
@@ -20,7 +22,7 @@ PROGRAM = """
 import random
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 random.seed(0)
 torch.manual_seed(0)
@@ -35,11 +37,18 @@ def crop(x):
 def noise(x):
     return x.float() * (0.9 + 0.2 * torch.rand(1)) + 0.02 * torch.randn(x.shape)
 
+def turn(x, draw):
+    return x.flip(-1) if draw < 0.5 else x
+
+def pack(**given):
+    return dict(given, image=flip(given["image"]))
+
 class Data(Dataset):
     def __init__(self):
         self.images = nn.functional.interpolate(torch.rand(32, 3, 8, 8), size=(32, 32), mode="bilinear")
         self.masks = (self.images.mean(1, keepdim=True) > 0.5).float()
         self.depths = self.images[:, :1] ** 2
+        self.holes = (nn.functional.interpolate(torch.rand(32, 1, 8, 8), size=(32, 32)) > 0.5).float()
 
     def __len__(self):
         return len(self.images)
@@ -48,22 +57,34 @@ class Data(Dataset):
         image, mask, depth = self.images[i], self.masks[i], self.depths[i]
         {item}
 
+class Stream(IterableDataset):
+    def __init__(self):
+        self.data = Data()
+
+    def __iter__(self):
+        for image, mask in zip(self.data.images, self.data.masks):
+            yield flip(image), flip(mask)
+
 if __name__ == "__main__":
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(2):
-        for batch in DataLoader(Data(), batch_size=8, num_workers={workers}, {options}):
+        for batch in DataLoader({data}(), batch_size=8, num_workers={workers}, {options}):
             optimizer.zero_grad()
             loss = model(torch.ones(1, 4)).square().sum() + batch[0].mean()
             loss.backward()
             optimizer.step()
             print(f"loss {{loss.item():.6f}}")
 """
+LINE = PROGRAM[: PROGRAM.index("{item}")].count("\n") + 1
 APART = {
     "mask": "return flip(image), flip(mask)",
     "depth": "return crop(image[:1]), crop(depth)",
     "changed colors": "return noise(flip(image)), flip(mask)",
     "one line": "return [flip(one) for one in (image, mask)]",
+    "dictionaries": "return pack(image=image)['image'], pack(image=mask)['image']",
+    "batches of one": "return flip(image[None])[0], flip(mask[None])[0]",
+    "one of three": "u = random.random(); return turn(image, u), turn(mask, u), turn(depth, random.random())",
 }
 TOGETHER = {
     "seed": "random.seed(i); a = flip(image); random.seed(i); return a, flip(mask)",
@@ -77,12 +98,17 @@ TOGETHER = {
     "pairs of a class": "return flip(image), flip(self.images[i] * 0.9 if i % 3 else self.images[i - 1])",
     "mixed": "return flip(image) + flip(self.images[i - 1]), mask",
     "label": "return flip(image), i",
+    "another one without a mask": "u, v = random.random(), random.random(); "
+    "return [turn(x, draw) for x, draw in ((image, u), (mask, u), (self.images[i - 1], v))]",
+    "holes": "return flip(image), flip(self.holes[i])",
+    "two views with masks": "u, v = random.random(), random.random(); "
+    "return turn(image, u), turn(mask, u), turn(image, v), turn(mask, v)",
 }
 
 
-def findings(tmp_path: Path, item: str, workers: int = 0) -> list[dict[str, Any]]:
+def findings(tmp_path: Path, item: str, workers: int = 0, data: str = "Data") -> list[dict[str, Any]]:
     options = "multiprocessing_context='fork'" if workers else ""
-    found = forked(PROGRAM.format(item=item, workers=workers, options=options), tmp_path)
+    found = forked(PROGRAM.format(item=item, workers=workers, options=options, data=data), tmp_path)
     assert found is not None
     return [f for f in found if f["code"] == "TRN133"]
 
@@ -90,14 +116,50 @@ def findings(tmp_path: Path, item: str, workers: int = 0) -> list[dict[str, Any]
 @pytest.mark.parametrize("what", APART)
 def test_pictures_that_are_moved_apart(tmp_path: Path, what: str) -> None:
     (found,) = findings(tmp_path, APART[what])
-    assert found["severity"] == "warning" and found["location"]["line"] == 31
-    assert ("crop" if what == "depth" else "flip") in found["message"]
+    assert found["severity"] == "warning" and found["location"]["line"] == LINE
+    assert any(word in found["message"] for word in ("crop", "flip", "turn", "pack"))
 
 
 def test_workers_leave_what_they_found(tmp_path: Path) -> None:
     (found,) = findings(tmp_path, APART["mask"], workers=2)
-    assert found["location"]["line"] == 31
+    assert found["location"]["line"] == LINE
     assert not list(tmp_path.rglob("samples-*.json"))
+
+
+def test_samples_that_are_yielded(tmp_path: Path) -> None:
+    (found,) = findings(tmp_path, APART["mask"], data="Stream")
+    assert found["location"]["function"] == "Stream.__iter__"
+
+
+def test_workers_that_are_spawned_are_said_to_be_out_of_sight() -> None:
+    probe = MovedApartProbe(SimpleNamespace())  # type: ignore[arg-type]
+    worker = type("SpawnProcess", (), {})()
+    batches = [[torch.rand(4, 8), torch.rand(4)], [torch.rand(4, 3, 8, 8), torch.rand(4, 1, 8, 8)]]
+    get = probe._batches(lambda iterator: batches.pop(0))
+    get(SimpleNamespace(_workers=[worker]))
+    assert not list(probe.unchecked()), "no two pictures"
+    get(SimpleNamespace(_workers=[worker]))
+    (said,) = probe.unchecked()
+    assert "spawned" in said.reason
+
+
+def test_how_a_function_that_moves_is_described() -> None:
+    call: Any = SimpleNamespace(by_name=[("crop", [("left", "3.14159"), ("box", "(1, 2)")])], ways=None)
+    assert _described(call) == "put through crop(left=3.142, box=(1, 2))"
+    call.by_name = [("hflip", []), ("crop", [("points", "[" + "1, " * 20 + "2]")])]
+    assert _described(call) == "put through hflip, crop(points=…)"
+    names = ("_rotate_image_pil", "crop_mask", "hflip", "normalize_image")
+    assert [_moving(name) for name in names] == ["rotate", "crop", "hflip", ""]
+
+
+def test_samples_without_two_pictures_are_not_followed() -> None:
+    sample = _Sample()
+    item = compile("def __getitem__(): return 1", __file__, "exec").co_consts[0]
+    for _ in range(2):
+        frame: Any = SimpleNamespace(f_code=item, f_locals={}, f_back=None)
+        sample.hear(frame, "call", None)
+        sample.hear(frame, "return", (torch.rand(3, 8, 8), 1))
+    assert sample.alone == 2 and len(sample.found) == 2
 
 
 @pytest.mark.parametrize("what", TOGETHER)

@@ -29,15 +29,17 @@ for step in range(24):
     optimizer.zero_grad()
     head(x).square().mean().backward()
     optimizer.step()
+    {after}
 """
+NESTED = "checkpoint(lambda x: checkpoint(block, x, **options), x, **options)"
 CHECKPOINT = "checkpoint(block, x, **options)"
 
 
 def found(
-    folder: Path, stem: bool = False, reentrant: bool = True, run: str = CHECKPOINT, more: str = ""
+    folder: Path, stem: bool = False, reentrant: bool = True, run: str = CHECKPOINT, more: str = "", after: str = ""
 ) -> dict[str, Any] | None:
     """The finding of a run of it."""
-    findings = forked(PROGRAM.format(stem=stem, reentrant=reentrant, run=run, more=more), folder)
+    findings = forked(PROGRAM.format(stem=stem, reentrant=reentrant, run=run, more=more, after=after), folder)
     assert findings is not None
     return next((one for one in findings if one["code"] == "TRN104"), None)
 
@@ -55,7 +57,27 @@ def test_another_part_may_have_no_gradient_for_a_reason_of_its_own(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "changed", [{"stem": True}, {"reentrant": False}, {"run": "checkpoint(block, x.requires_grad_(), **options)"}]
+    "changed",
+    [
+        {"after": "with torch.no_grad(): block(x)"},
+        {"after": "head(checkpoint(block, torch.ones(4, 8, requires_grad=True), **options)).sum().backward()"},
+        {"run": NESTED},
+    ],
+    ids=["evaluated without a checkpoint", "entered in another pass", "nested"],
+)
+def test_other_passes_do_not_hide_it(tmp_path: Path, changed: dict[str, Any]) -> None:
+    one = found(tmp_path, **changed)
+    assert one is not None and one["severity"] == "warning" and "use_reentrant=True" in one["cause"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"stem": True, "run": NESTED},
+        {"stem": True},
+        {"reentrant": False},
+        {"run": "checkpoint(block, x.requires_grad_(), **options)"},
+    ],
 )
 def test_a_checkpoint_that_gradients_enter(tmp_path: Path, changed: dict[str, Any]) -> None:
     assert found(tmp_path, **changed) is None

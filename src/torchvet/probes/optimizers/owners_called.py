@@ -27,8 +27,10 @@ class OwnersCalled:
         self._owners: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._heard: dict[int, Place | None] = {}
         """By parameter: the line that ran its owner with gradients switched off, or None if any had them on."""
+        self._cut: dict[int, Place] = {}
+        """By parameter: the line that ran its owner in a reentrant checkpoint that no gradient enters."""
         self._outside: set[int] = set()
-        """Those of which some such call was in no reentrant checkpoint."""
+        """Those whose owner ran with gradients outside of such checkpoints, too."""
         self._asked: set[int] = set()
         """Parameters whose owners were listened for to the end."""
 
@@ -60,16 +62,19 @@ class OwnersCalled:
         if ref is None or ref() is not module or not self._host.active:
             return
         with self._host.looking("modules without gradients"):
-            off = torch.is_inference_mode_enabled() or not torch.is_grad_enabled()
+            entered = _entered(sys._getframe(1))
+            off = torch.is_inference_mode_enabled() or not (torch.is_grad_enabled() or entered)
             places = user_lines(sys._getframe(1), 1) if off else []
-            if not (off and _is_checkpointed(sys._getframe(1))):
-                self._outside.update(map(id, module._parameters.values()))
-            for parameter in module._parameters.values():
+            for parameter in map(id, module._parameters.values()):
                 if not off:
                     # With gradients once is enough: it may not be blamed on the region.
-                    self._heard[id(parameter)] = None
+                    self._heard[parameter] = None
+                    if entered is None:
+                        self._outside.add(parameter)
                 elif places:
-                    self._heard.setdefault(id(parameter), places[0])
+                    self._heard.setdefault(parameter, places[0])
+                    if entered is not None:
+                        self._cut.setdefault(parameter, places[0])
 
     def switched_off(self, parameters: Collection[int]) -> Place | None:
         """The line that runs the owners of all of these with gradients switched off; None if any runs otherwise."""
@@ -77,9 +82,8 @@ class OwnersCalled:
         return places[0] if places and all(place is not None for place in places) else None
 
     def checkpointed(self, parameters: Collection[int]) -> list[Place]:
-        """For each of these whose owners ran within reentrant checkpoints only, the line that ran one."""
-        inside = (self._heard.get(key) for key in parameters if key not in self._outside)
-        return [place for place in inside if place is not None]
+        """For each of these that a reentrant checkpoint cuts off, the line that ran its owner within it."""
+        return [self._cut[key] for key in parameters if key in self._cut and key not in self._outside]
 
     def silent(self, parameters: Collection[int]) -> bool:
         """Whether none of these was run, as far as they have owners that were listened for."""
@@ -87,13 +91,21 @@ class OwnersCalled:
         return bool(mine) and not mine & self._heard.keys()
 
 
-def _is_checkpointed(frame: FrameType | None) -> bool:
-    """Whether a frame is within the forward pass of `torch.utils.checkpoint` with `use_reentrant=True`."""
+def _entered(frame: FrameType | None) -> bool | None:
+    """Whether a gradient enters the checkpoint with `use_reentrant=True` that a frame is within; None in no such one.
+
+    The forward pass has no gradients there, and is run again with them in backward. Only then is it known what enters
+    a checkpoint that lies within another."""
     module = sys.modules.get("torch.utils.checkpoint")
-    forward = getattr(getattr(module, "CheckpointFunction", None), "forward", None)
-    code = getattr(forward, "__code__", None)
-    while code is not None and frame is not None:
-        if frame.f_code is code:
-            return True
+    kind = getattr(module, "CheckpointFunction", None)
+    codes = [getattr(getattr(kind, name, None), "__code__", None) for name in ("forward", "backward")]
+    entered = None
+    while kind is not None and frame is not None:
+        if frame.f_code is codes[1]:
+            return entered is None
+        if frame.f_code is codes[0]:
+            if any(getattr(frame.f_locals.get("ctx"), "needs_input_grad", ())):
+                return True
+            entered = False
         frame = frame.f_back
-    return False
+    return entered

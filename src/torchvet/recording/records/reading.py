@@ -57,7 +57,8 @@ class WrittenAgain(Record):
 class MovedApart(Record):
     """A function that was called on two pictures of a sample, at the lines `first` and `second`, in so many `samples`
     that were followed. In `compared` of them it is known how each picture was moved, in `apart` they were moved unlike,
-    in `both` of these the first one was moved. In `strangers` the two were of one kind and did not show the same.
+    in `both` of these the first one was moved. In `strangers` the two were of one kind and did not show the same. In
+    `kinds` of those apart they were of two, and in `matched` of these they said most of each other as they lay.
     `drew` names the generators that it drew from, `example` says how it moved the two in one sample."""
 
     first: Place
@@ -69,5 +70,7 @@ class MovedApart(Record):
     apart: int = 0
     both: int = 0
     strangers: int = 0
+    kinds: int = 0
+    matched: int = 0
     drew: str = ""
     example: list[str] = []

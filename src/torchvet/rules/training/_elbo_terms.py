@@ -31,6 +31,7 @@ _FUNCTIONS = model.name_set("""
 """)
 _CLASSES = model.name_set("MSELoss L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss")
 LOSSES = (*sorted(_FUNCTIONS), *sorted(_CLASSES))
+_DIVERGENCES = ("torch.distributions.kl_divergence", "torch.distributions.kl.kl_divergence")
 _SCALED = {"mul": 1, "mul_": 1, "multiply": 1, "div": -1, "div_": -1, "divide": -1}
 _DEEPEST = 9
 
@@ -203,12 +204,39 @@ def _of_call(node: ast.Call, event: model.Event, depth: int) -> list[Term]:
         return [_reduced(one, node, event, name) for one in terms(on, event, depth + 1)]
     if on is not None:
         return [one.times(_multiplied(node, name)) for one in terms(on, event, depth + 1)]
+    if _is_divergence(node, event):
+        return [Term("elements")]
     kind = _loss(node, event)
     if kind:
         return [Term(kind, node=node, event=event)]
     own = unit.call_of(node)
     called = unit.file.callee(own) if own is not None else None
     return _agreed([terms(v, e, depth + 1) for v, e in called.returned]) if called is not None else _OTHER
+
+
+def _is_divergence(node: ast.Call, event: model.Event) -> bool:
+    """`kl_divergence(posterior, prior)` of torch.distributions, where the prior is the standard normal distribution."""
+    file, prior = event.unit.file, model.argument(node, "q", 1)
+    if prior is None or file.dotted(node.func) not in _DIVERGENCES:
+        return False
+    made = [value for value, _ in origins.made_by(prior, event.unit)]
+    return bool(made) and all(_is_standard(file, one) for one in made)
+
+
+def _is_standard(file: model.SourceFile, made: ast.expr) -> bool:
+    if not isinstance(made, ast.Call) or not file.dotted(made.func).startswith("torch.distributions."):
+        return False
+    if model.terminal(made) == "Independent":
+        return bool(made.args) and _is_standard(file, made.args[0])
+    loc, scale = model.argument(made, "loc", 0), model.argument(made, "scale", 1)
+    return model.terminal(made) == "Normal" and _is_all(loc, 0, "zeros") and _is_all(scale, 1, "ones")
+
+
+def _is_all(node: ast.expr | None, number: float, name: str) -> bool:
+    """Whether an expression is a number, or a tensor of nothing else."""
+    if isinstance(node, ast.Call) and node.args and model.terminal(node) in ("tensor", "as_tensor"):
+        node = node.args[0]
+    return node is not None and (literal(node) == number or model.terminal(node).removesuffix("_like") == name)
 
 
 def _multiplied(node: ast.Call, name: str) -> float | None:

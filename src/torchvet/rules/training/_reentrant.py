@@ -18,7 +18,7 @@ def cause(use: OptimizerUse) -> str:
     all_of_them = use.checkpointed >= use.without_gradient_count
     return (
         f"{'they' if all_of_them else f'{use.checkpointed} of them'} run within torch.utils.checkpoint with "
-        "use_reentrant=True, and no input of the checkpoint requires a gradient: backward does not enter it"
+        "use_reentrant=True, and none of its arguments is a tensor that requires a gradient: backward does not enter it"
     )
 
 

@@ -21,6 +21,8 @@ _SLACK = 2
 """Pixels by which interpolation may shift."""
 _FEW_VALUES = 32
 """Values of a picture that is a mask."""
+_STEPS = 8
+"""Steps of brightness in which two pictures are compared."""
 
 
 class Movement(NamedTuple):
@@ -51,8 +53,11 @@ def described(one: Movement) -> str:
 
 
 def picture_of(value: Any) -> torch.Tensor | None:
-    """A value as channels × rows × columns, copied, if it is a picture: a tensor, an array or one of PIL's."""
+    """A value as channels × rows × columns, copied, if it is a picture: a tensor, an array or one of PIL's. It may be a
+    batch of one."""
     value = _tensor_of(value)
+    if isinstance(value, torch.Tensor) and value.ndim == 4 and len(value) == 1:
+        value = value[0]
     known = isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided
     if not known or value.ndim not in (2, 3) or value.is_complex() or value.numel() > 4 * _MOST:
         return None
@@ -89,6 +94,34 @@ def alike(one: torch.Tensor, other: torch.Tensor) -> float:
     a, b = one.mean(0).flatten(), other.mean(0).flatten()
     a, b = a - a.mean(), b - b.mean()
     return float((a @ b) / (a.norm() * b.norm()).clamp_min(1e-12))
+
+
+def match(one: torch.Tensor, other: torch.Tensor) -> bool | None:
+    """Whether two pictures of one size say more of each other as they lie than with one of them flipped or moved on by
+    half its size; None where one is plain."""
+    scale = _scale(one)
+    a, b = (_steps(_smaller(picture.mean(0, keepdim=True), scale)) for picture in (one, other))
+    if a is None or b is None:
+        return None
+    moved = [_turned(b, turn) for turn in range(4)]
+    moved += [each.roll((b.shape[0] // 2, b.shape[1] // 2), (0, 1)) for each in moved]
+    said = [_information(a, each) for each in moved]
+    return said[0] > max(said[1:])
+
+
+def _steps(picture: torch.Tensor) -> torch.Tensor | None:
+    """The values in a few steps of the same number of pixels."""
+    bounds = torch.quantile(picture, torch.linspace(0, 1, _STEPS + 1)[1:-1])
+    steps = torch.bucketize(picture, bounds)
+    return steps if int(steps.min()) < int(steps.max()) else None
+
+
+def _information(a: torch.Tensor, b: torch.Tensor) -> float:
+    """What the values of one picture say of those of the other at the same place, in nats."""
+    both = torch.bincount((a * _STEPS + b).flatten(), minlength=_STEPS**2).reshape(_STEPS, _STEPS).double()
+    both /= both.sum()
+    apart = both.sum(1, keepdim=True) * both.sum(0, keepdim=True)
+    return float((both * (both / apart.clamp_min(1e-300)).clamp_min(1e-300).log()).sum())
 
 
 def movements(before: torch.Tensor, after: torch.Tensor) -> list[Movement] | None:

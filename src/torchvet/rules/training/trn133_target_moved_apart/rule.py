@@ -10,6 +10,9 @@ _TWICE = 2
 
 _FEW = 0.1
 """Share of samples whose pictures may show different things: pairs of a data set of pairs are alike by chance."""
+_MATCHED = 0.6
+"""Share of the samples with pictures of two kinds in which they fit best as they lie: by chance they do in an eighth to
+a quarter. Chosen, not measured."""
 
 
 class TargetMovedApart(Rule):
@@ -26,7 +29,9 @@ class TargetMovedApart(Rule):
             key = seen.first, seen.second
             found[key] = max(found.get(key, seen), seen, key=lambda one: one.apart)
         for seen in found.values():
-            if seen.apart >= _TWICE and seen.both and seen.strangers <= _FEW * seen.samples:
+            # A hole to be filled, or a mask of another picture, has nothing to do with what lies beneath.
+            related = seen.strangers <= _FEW * seen.samples and seen.matched >= _MATCHED * seen.kinds
+            if seen.apart >= _TWICE and seen.both and related:
                 yield self._apart(rank, seen)
 
     def _apart(self, rank: RankRecording, seen: records.reading.MovedApart) -> Finding:
