@@ -67,7 +67,7 @@ ALL = {
     "kept": "u, s, vh = torch.linalg.svd(a); kept.append(u); return s.sum()",
     "pickled": "u, s, vh = torch.linalg.svd(a); return len(pickle.dumps(u)) * s.sum()",
     "an array": "l, v = torch.linalg.eigh(a.T @ a); return float(v.numpy()[0, 0]) * l.sum()",
-    "an address": "u, s, vh = torch.linalg.svd(a); return s.sum() * (vh.data_ptr() != 0)",
+    "an address": "u, s, vh = torch.linalg.svd(a); return s.sum() * (u.data_ptr() != vh.data_ptr())",
     "sometimes": "u, s, vh = torch.linalg.svd(a); return u.sum() if step % 2 else s.sum()",
     "all rows of R": "q, r = torch.linalg.qr(a, mode='complete'); return r.sum()",
     "R, with gradients": "q, r = torch.linalg.qr(out); return r.diagonal().sum()",

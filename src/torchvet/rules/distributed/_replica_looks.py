@@ -123,6 +123,12 @@ def are_averaged(looks: list[Look]) -> bool:
     return sum(states[first:]) >= _AGAIN
 
 
+def were_wrapped(first: Look, looks: Sequence[Look]) -> bool:
+    """Whether DistributedDataParallel has, or had at another step, what parted."""
+    known = any(one.wrapped or one.late for row in first.apart() for one in row)
+    return known or wrapped_at_times(first, looks)
+
+
 def wrapped_at_times(first: Look, looks: Sequence[Look]) -> bool:
     """Whether what parted outside of DistributedDataParallel was in it at another step."""
     parted = {_key(row) for row in first.apart() if not any(one.wrapped for one in row)}

@@ -12,6 +12,7 @@ import inspect
 import os
 import random
 import sys
+import time
 import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -30,6 +31,8 @@ from torchvet.recording.records.reading import MovedApart
 _WHAT = "pictures of a sample that are moved apart"
 _SAMPLES, _FILES = 16, 64
 """Samples that are followed of each data set, and in each worker; files that workers leave."""
+_SECONDS, _LEAST = 0.5, 4
+"""What comparing the pictures of a data set may take, once so many samples are compared: large ones take 0.2 s each."""
 _ALONE = 2
 """Samples without two pictures after which a data set is left."""
 _ENOUGH = 8
@@ -199,6 +202,8 @@ class MovedApartProbe(Watcher):
         self._found: dict[tuple[Any, ...], MovedApart] = {}
         self._file: Path | None = None
         """In a worker: where what it finds goes."""
+        self._spent, self._judged = 0.0, 0
+        """Seconds that comparing has taken, and samples that were compared."""
         self._unseen = ""
         """Why samples with several pictures were not followed."""
 
@@ -278,9 +283,15 @@ class MovedApartProbe(Watcher):
     def _judge(self, name: str, sample: _Sample) -> None:
         # Where a batch was made without the program's own code, all others are: nothing is left to follow.
         self._left[name] -= len(sample.found) if sample.alone < _ALONE and sample.found else _SAMPLES
-        for owner, calls, made in sample.found[:_SAMPLES]:
+        began = time.thread_time()
+        for number, (owner, calls, made) in enumerate(sample.found[:_SAMPLES]):
+            if self._spent + time.thread_time() - began > _SECONDS and self._judged + number >= _LEAST:
+                self._left[name] = 0
+                break
             for first, second, others in _pairs(calls, made):
                 self._compare(owner, first, second, others)
+        self._spent += time.thread_time() - began
+        self._judged += len(sample.found)
 
     def _compare(self, name: str, first: _Call, second: _Call, others: list[_Call]) -> None:
         new = MovedApart(first=first.place, second=second.place, function=_name(first.code), dataset=name)

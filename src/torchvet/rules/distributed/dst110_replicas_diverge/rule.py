@@ -58,8 +58,7 @@ class ReplicasDiverge(Rule):
     ) -> Finding:
         apart = first.apart()
         cause = cause_of(recording, first, looks)
-        wrapped = any(one.wrapped or one.late for row in apart for one in row)
-        wrapped = wrapped or replica_looks.wrapped_at_times(first, looks)
+        wrapped = replica_looks.were_wrapped(first, looks)
         every = max(len(one.parameters) for one in first.of_ranks)
         some = len(apart) < every
         since = "before the first step" if replica_looks.differ_before(apart) else f"after step {first.step}"
