@@ -324,6 +324,16 @@ def test_looks_that_were_cut_short_make_no_cycle_of_what_died_with_the_program()
     assert "MEM105" in codes(diagnose(run(grown, cut, last, much)))
 
 
+def test_what_collections_free_now_and_then_is_not_taken_to_stay_until_the_end() -> None:
+    """A metric of a library is a cycle of 164 bytes, made once an epoch, and the collector frees other things."""
+    cycle = [Stranger(kind="cycle", owner="Score", attribute="update")]
+    looks = [census(t, garbage=164, strangers=cycle) for t in (20, 40)]
+    use = CollectorUse(collections=500, seconds=0.4, sampled=8, heap_freed=650_000, since=2, until=30)
+    assert codes(diagnose(run(looks, use))) == []
+    each = msgspec.structs.replace(use, freed=180_000, storages=8, longest=5, steps=8)
+    assert codes(diagnose(run(looks, each))) == ["MEM105"]
+
+
 # Facts and excerpts --------------------------------------------------------------------------------------------------
 
 

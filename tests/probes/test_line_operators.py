@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.ledger import locate
+from torchvet.probes.base.ledger import Ledger, locate
 from torchvet.probes.time.line_operators import LineOperators
 from torchvet.recording.records.timing import LineOperations
 
@@ -54,3 +54,19 @@ def test_gradients_that_autograd_joins_are_not_joined_by_the_programs_line() -> 
     assert [(one.count, one.joined) for one in totals(probe).lines] == [(1, [])]
     join(leaf)
     assert [one.joined for one in totals(probe).lines if one.joined] == [[12]]
+
+
+def test_what_goes_through_a_tensor_reads_its_elements() -> None:
+    """`for x in t`, `sum(t)`, `max(t)`; but neither rows nor a call of `unbind` by the program."""
+    ledger = Ledger()
+    host: Any = SimpleNamespace(ledger=ledger, sampled_steps=1, tick=1)
+    LineOperators(host).install()
+    (probe,) = (listener.__self__ for listener in ledger.listeners)
+    vector, rows = torch.ones(40), torch.ones(40, 100)
+    with ledger:
+        sum(vector)
+        for _ in vector:
+            pass
+        sum(rows)
+        vector.unbind()
+    assert [one.reads for one in sorted(totals(probe).lines, key=lambda one: one.place.line)] == [40, 40, 0, 0]

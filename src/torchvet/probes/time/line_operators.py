@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any
 
 import torch
 
 from torchvet.probes.base.kit import Host, Place, Record
-from torchvet.probes.base.ledger import place_of_line
+from torchvet.probes.base.ledger import Line, place_of_line
 from torchvet.probes.internals import private
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import SMALL, LineOperations, OperatorsAt
 
 _JOINING = {torch.ops.aten.cat.default, torch.ops.aten.stack.default}
 _READING = {torch.ops.aten.select.int, torch.ops.aten._local_scalar_dense.default, torch.ops.aten.index.Tensor}
+_UNBIND = torch.ops.aten.unbind.int
+_ITERATES = torch.Tensor.__iter__.__code__
+"""`for x in t`, and all of Python's own that goes through what it is given: `sum(t)`, `max(t)`, `list(t)`."""
 _MOST = 1000
 _MOST_SERIES = 24
 _SHOWN = 150
@@ -65,13 +69,9 @@ class LineOperators(TimeWatcher):
                 return
             line = self._lines[key] = _Line(place)
         line.count += 1
-        # What a function of torch's calls below the line is no loop of the user's.
-        # Only where the user's own line called the operator.
-        if func in _READING and at[0] is frame.f_code:
-            # A row read out of a tensor, or a number: a loop over elements.
-            line.reads += not isinstance(out, torch.Tensor) or out.numel() <= SMALL
+        line.reads += _read(func, frame, at, out)
         # By tick, so that growth from step to step shows.
-        elif func in _JOINING and len(line.joined) < _MOST_SERIES and not within_backward():
+        if func in _JOINING and len(line.joined) < _MOST_SERIES and not within_backward():
             tick = self.host.tick
             line.joined[tick] = line.joined.get(tick, 0) + out.numel() * out.element_size()
 
@@ -91,6 +91,16 @@ class LineOperators(TimeWatcher):
         if found:
             sampled = self.host.sampled_steps + self._cut
             yield LineOperations(sampled=sampled, cut=self._cut, lines=[_told(line) for line in found])
+
+
+def _read(func: Any, frame: FrameType, at: Line, out: Any) -> int:
+    """How many elements, or rows of a few, an operator takes out of a tensor for the user's own line."""
+    # What a function of torch's calls below the line is no loop of the user's.
+    if func in _READING and at[0] is frame.f_code:
+        return not isinstance(out, torch.Tensor) or out.numel() <= SMALL
+    if func is _UNBIND and frame.f_code is _ITERATES:
+        return len(out) if out and out[0].numel() <= SMALL else 0
+    return 0
 
 
 def _told(line: _Line) -> OperatorsAt:

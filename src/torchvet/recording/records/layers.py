@@ -26,6 +26,26 @@ class LinearNetwork(Record):
     last: int = -1
 
 
+class RepeatedEntry(Record):
+    """A `module` stands at `entries` places of a `container` that the line `place` builds.
+
+    In `called` sampled steps it was called more than once with gradients on, and in `steps` of these, the last of them
+    `last`, as often in a row as it is an entry with the same input. It has so many `parameters` that train. With
+    `draws` a part of it draws at each call, as dropout does.
+    """
+
+    id: int
+    place: Place
+    container: str
+    module: str
+    entries: int
+    parameters: int = 0
+    draws: bool = False
+    called: int = 0
+    steps: int = 0
+    last: int = -1
+
+
 class BatchAsSequence(Record):
     """On the line `place` a `layer` whose first dimension is the sequence was given (`batch`, `length`, `width`), and
     its first dimension is that of the samples of a batch. It was made on the line `made`.

@@ -132,7 +132,7 @@ class GrowthRule(kit.Rule):
             )
         # Many threads: where they stay tells more than where one of their tensors was made.
         waits = growth.holding.place if growth.holding.kind == "thread" else None
-        return location_of(waits or first_place(growth.holding.sites))
+        return location_of(waits or calls_keeper(growth) or first_place(growth.holding.sites))
 
     def related(self, growth: kit.Growth, recording: kit.Recording) -> list[kit.Related]:
         """Where it is stored, if that is another line, and where the held storages were allocated."""
@@ -156,6 +156,14 @@ def keeping(growth: kit.Growth) -> str:
 
 _NAMED = 3
 """Names of one fault that a message says beside the first."""
+
+
+def calls_keeper(growth: kit.Growth) -> kit.Place | None:
+    """The program's line that calls into a library, where that keeps what grows in a private attribute of its own."""
+    holding = growth.holding
+    caller, attribute = holding.called_from, holding.name.rpartition(".")[2]
+    of_another = caller is not None and holding.place is not None and holding.place.path != caller.path
+    return caller if of_another and attribute.startswith("_") else None
 
 
 def nodes_outweigh(growth: kit.Growth) -> bool:

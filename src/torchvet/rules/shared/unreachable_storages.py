@@ -173,8 +173,9 @@ def held_between_collections(rank: RankRecording, rate: float) -> float:
     use = rank.last(records.training.CollectorUse)
     outcome = rank.last(records.training.Outcome)
     ticks = outcome.ticks if outcome is not None else 0
-    # Where no collection freed anything, garbage stays until the run ends.
-    longest = max(use.longest, _oldest(rank)) if use is not None and use.freed else ticks
+    # Where no collection freed anything, garbage stays until the run ends. One that made the heap smaller has freed
+    # some, though none of sampled steps, which is then no habit of the steps.
+    longest = max(use.longest, _oldest(rank)) if use is not None and (use.freed or use.heap_freed) else ticks
     return rate * max(1, longest)
 
 

@@ -27,6 +27,20 @@ def left_out_of_evaluation(file: SourceFile, finding: Finding) -> Edits:
     return () if told else edits.with_argument(file, calls[0], f"{name}={_KEYS}")
 
 
+def without_predictions(file: SourceFile, finding: Finding) -> Edits:
+    """`trainer.predict(model, loader, return_predictions=False)` on the finding's line, where nobody takes what
+    Lightning's Trainer would return."""
+    homes = {home.partition(".")[0] for home in file.imports.names.values()}
+    found = [e for e in events_at(file, finding) if is_call(e.node, "predict") and receiver(e.call) is not None]
+    if len(found) != 1 or not homes & {"lightning", "pytorch_lightning"} or "transformers" in homes:
+        return ()
+    call, statement = found[0].call, found[0].statement
+    taken = not isinstance(statement, ast.Expr) or statement.value is not call
+    # `None` is the key of `**options`.
+    given = taken or any(k.arg in ("return_predictions", None) for k in call.keywords)
+    return () if given else edits.with_argument(file, call, "return_predictions=False")
+
+
 def freed_before_the_next(file: SourceFile, finding: Finding) -> Edits:
     """`accelerator.free_memory()` at the head of the function that prepares what piles up in the accelerator's lists.
 

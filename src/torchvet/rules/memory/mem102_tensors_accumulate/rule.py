@@ -12,7 +12,7 @@ from torchvet.rules.memory._idle_models import ADVICE, cause_of, is_of_models, l
 from torchvet.rules.memory._storages import of_a_batch
 from torchvet.rules.memory.fixes.bounded_containers import bounded, trimmed
 from torchvet.rules.memory.fixes.emptied_lists import emptied_after_use
-from torchvet.rules.memory.fixes.framework_lists import freed_before_the_next
+from torchvet.rules.memory.fixes.framework_lists import freed_before_the_next, without_predictions
 from torchvet.rules.memory.fixes.fresh_defaults import made_in_each_call
 from torchvet.rules.memory.fixes.memos import evicted
 from torchvet.rules.memory.fixes.stored_values import without_cache
@@ -124,11 +124,9 @@ class TensorsAccumulate(growth_rule.GrowthRule):
         if _of_history(growth):
             # The program's own optimizer has a line that stores.
             return _SHORTER.format(name=name) if store is not None else _SHORTER_HISTORY
-        if _attribute(growth).startswith("_") and store is not None and _attribute(growth) not in store.text:
-            return (
-                f"`{store.text}` hands {name} one more with each call, and {name} is not the program's to empty: call "
-                "it once, before the loop, and renew the data of what it gives; or look for what frees it again"
-            )
+        others = _of_a_library(growth, store)
+        if others:
+            return others
         # Functions and modules have no `.item()`.
         if growth.holding.item_kind is not None:
             return _OTHER_ITEMS[growth.holding.item_kind].format(name=name)
@@ -143,8 +141,17 @@ class TensorsAccumulate(growth_rule.GrowthRule):
         """A default made in each call; a window as long as what is read of it; nothing stored where nothing is read;
         old entries of a dict that only remembers results taken out; no cache on a function that takes other arguments
         every time; what an Accelerator has prepared freed before it prepares the next; a list emptied by the one method
-        that reads it."""
-        ways = (made_in_each_call, bounded, trimmed, evicted, without_cache, freed_before_the_next, emptied_after_use)
+        that reads it; predictions that Lightning does not return where nobody takes them."""
+        ways = (
+            made_in_each_call,
+            bounded,
+            trimmed,
+            evicted,
+            without_cache,
+            freed_before_the_next,
+            emptied_after_use,
+            without_predictions,
+        )
         return next((made for made in (way(file, finding) for way in ways) if made), ())
 
     def in_snapshot(self, snapshot: kit.SnapshotMemory) -> kit.Findings:
@@ -195,6 +202,22 @@ class TensorsAccumulate(growth_rule.GrowthRule):
 def _attribute(growth: kit.Growth) -> str:
     """The last part of the growing name; empty for a variable."""
     return growth.holding.name.rpartition(".")[2] if "." in growth.holding.name else ""
+
+
+def _of_a_library(growth: kit.Growth, store: kit.Store | None) -> str:
+    """What to do about what a library keeps in a private attribute; nothing where it is the program's own."""
+    name, attribute, caller = growth.holding.name, _attribute(growth), growth_rule.calls_keeper(growth)
+    if store is not None and attribute.startswith("_") and attribute not in store.text:
+        return (
+            f"`{store.text}` hands {name} one more with each call, and {name} is not the program's to empty: call "
+            "it once, before the loop, and renew the data of what it gives; or look for what frees it again"
+        )
+    if store is None and caller is not None:
+        return (
+            f"line {caller.line} calls what keeps {name}, which is not the program's to empty: give that call the "
+            "option to keep or to return less, or call it for a part of the data at a time"
+        )
+    return ""
 
 
 def _less_of(holding: records.base.Holding) -> str:
