@@ -80,6 +80,7 @@ PROBES: tuple[str, ...] = (
     "training.labels.end_tokens.EndTokenProbe",
     "training.labels.shifted_twice.TargetsAheadProbe",
     "training.labels.out_of_reach.TargetsOutOfReach",
+    "training.labels.one_class.OneClassProbe",
     "training.layers.linear_networks.LinearNetworks",
     "training.layers.repeated_entries.RepeatedEntries",
     "numerics.position_tables.PositionTables",

@@ -63,7 +63,7 @@ class LoaderProbe(Watcher):
         full = loader is None or len(loader.batches) >= _MOST_BATCHES
         if full and not sampling:
             return
-        tensors = _tensors_of(batch)
+        tensors = tensors_of(batch)
         if sampling:
             # The loader has returned, so that the phase is the program's again.
             phase, ledger.phase = ledger.phase, "data"
@@ -91,7 +91,7 @@ class LoaderProbe(Watcher):
         return found
 
 
-def _tensors_of(batch: Any) -> list[torch.Tensor]:
+def tensors_of(batch: Any) -> list[torch.Tensor]:
     """A batch's tensors; of an object with attributes (a graph batch) those in its attributes."""
     space = naming.namespace(batch) if not isinstance(batch, (torch.Tensor, dict, list, tuple)) else None
     return tensors_in(batch if space is None else space, 4)

@@ -46,3 +46,31 @@ class TargetsOutside(Record):
     spread: float = 0.0
     values: tuple[float, float] | None = None
     last: int = -1
+
+
+class OneClass(Record):
+    """Targets of a cross entropy with `classes` classes, on the line `place`, that were the class `value` only.
+
+    So it was in `steps` sampled steps; in `varied` losses they were several classes. `targets` were looked at. In
+    `converted` of those steps the targets had been made whole numbers on the line `made`, of numbers that differed
+    and lay between `low` and `high`; `loaded`: they came from a loader. Of the loader's data set (`dataset`) all of
+    `batches` so far held this class only; a pass over it has `length` batches (0: unknown).
+    """
+
+    place: Place
+    value: int
+    classes: int
+    made: Place | None = None
+    loaded: bool = False
+    dense: bool = False
+    dataset: str = ""
+    workers: int = 0
+    low: float = 0.0
+    high: float = 0.0
+    steps: int = 0
+    converted: int = 0
+    varied: int = 0
+    targets: int = 0
+    batches: int = 0
+    length: int = 0
+    last: int = -1
