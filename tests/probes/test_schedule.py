@@ -122,7 +122,7 @@ def test_the_third_window_comes_later_where_the_first_two_were_dear(given: float
     for tick in (3, 5):
         schedule.window_closed(tick)
     schedule.given, schedule.spent = given, 10.0
-    assert next(tick for tick in range(6, 40) if schedule.opens_window(tick, 0.05 * tick)) == opens
+    assert next(tick for tick in range(6, 40) if schedule.opens_window(tick, 0.25 * tick)) == opens
 
 
 def test_suspicion_brings_more_windows() -> None:

@@ -108,7 +108,7 @@ def test_checks_wait_while_modes_or_hooks_are_on() -> None:
 
 
 BREAKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "storages": lambda patch: patch.setattr(Ledger, "born", lambda *told: None),
+    "storages": lambda patch: patch.setattr(Ledger, "_all_born", lambda *told: None),
     "survival": lambda patch: patch.setattr("torchvet.probes.base.ledger._Death.__call__", lambda *told: None),
     "graphs": lambda patch: patch.setattr("torchvet.probes.base.graphs.saved_tensors", lambda node: iter(())),
     "names": lambda patch: patch.setattr("torchvet.probes.objects.heap.gc.get_referents", lambda *told: []),

@@ -12,7 +12,7 @@ from torchvet.recording.records.base import StepKind
 FREE_WINDOWS, EARLY_WINDOWS = 2, 3
 """Windows that open whatever they cost: a run of ten steps deserves an answer too. And windows from which on those that
 come are within the share: the ones between come early where the first ones were cheap."""
-WINDOW_ALLOWANCE, WINDOW_SHARE = 0.1, 0.25
+WINDOW_ALLOWANCE, WINDOW_SHARE = 0.5, 0.25
 """Seconds that the free windows may have taken, and their share of the run so far, for the next to come early."""
 SUSPECT_CENSUSES = 3
 """Censuses at any cost once survivors are suspected: to see names, to see what lasts and is carried, to measure."""

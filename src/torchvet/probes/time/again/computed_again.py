@@ -16,6 +16,7 @@ from torchvet.probes.base.callers import lines_of_user
 from torchvet.probes.base.elements import is_plain, some_of
 from torchvet.probes.base.kit import ByStorage, Host, Record, StepKind, bare_name, names
 from torchvet.probes.base.ledger import Line, place_of_line
+from torchvet.probes.base.schedule import EARLY_WINDOWS
 from torchvet.probes.internals import private
 from torchvet.probes.time.again.foreign_memory import ForeignMemory, is_foreign
 from torchvet.probes.time.real_time import TimeWatcher
@@ -25,10 +26,8 @@ _LEAST = 30e-6
 """Seconds of an operator below which it is not worth a look: most of that is the call itself."""
 _ENOUGH, _LITTLE = 2, 0.01
 """Steps that were compared with what ran before, from which on it is known whether there is anything to find, and the
-share of their operators' time below which there is not."""
-_EACH = 4
-"""Where there is not, two steps of every fourth window are compared: numbering all operands takes as long as everything
-else that sampled steps cost."""
+share of their operators' time below which there is not. The other steps of a window are left then: numbering all
+operands takes as long as everything else that sampled steps cost."""
 _SHOWN = 20
 _FRAMES = 60
 _NEARLY = 0.8
@@ -258,9 +257,9 @@ class ComputedAgainProbe(TimeWatcher):
         self._hear(self._compared < _ENOUGH)
 
     def window_closed(self, tick: int, peak: int, cohort: Any, final: bool) -> None:
-        """Windows that the run has time for are looked at now and then, whatever the first ones showed."""
+        """Of windows that the run has time for the first steps are looked at, whatever the early ones showed."""
         self._windows += 1
-        if self._windows % _EACH == 0:
+        if self._windows >= EARLY_WINDOWS:
             self._compared = 0
             self._hear(True)
 
