@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import torch
 from example_runs import RECORDING, forked
 
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.time.again.computed_again import ComputedAgainProbe
 from torchvet.recording import read
 from torchvet.recording.records.timing import ComputedAgain
 
@@ -177,3 +182,18 @@ def test_a_program_that_begins_to_compute_again_is_found_by_a_later_window(tmp_p
     """The first steps showed nothing, so that most windows are not compared any more."""
     found = sampled(tmp_path, 3000, 30)
     assert found and found[0].steps >= 3
+
+
+def test_steps_that_are_counted_anew_are_compared_anew() -> None:
+    """Passes before the training were taken for steps, and nothing was computed again in them."""
+    host: Any = SimpleNamespace(ledger=Ledger(), clock=SimpleNamespace(level="training"), tick=0)
+    probe, one, number = ComputedAgainProbe(host), torch.ones(3), 0
+    probe.install()
+    for host.tick in range(4):
+        for listener in host.ledger.listeners:
+            number += 1
+            listener(torch.ops.aten.add.Scalar, (one, number), {}, one + number)
+        probe.boundary(host.tick, "training")
+    assert host.ledger.listeners == []
+    probe.restarted()
+    assert len(host.ledger.listeners) == 1

@@ -279,6 +279,8 @@ class ComputedAgainProbe(TimeWatcher):
         self._heard = _Heard()
         self._step, self._counted, self._passes = 0, 0, 0.0
         self._results.clear()
+        self._compared = self._windows = 0
+        self._hear(True)
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         took = self.host.ledger.took
