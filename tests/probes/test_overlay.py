@@ -132,3 +132,20 @@ def test_the_file_that_a_run_is_about_is_kept_before_all_others(folder: Path, mo
     SourceKeeper(host).names_counted(1)
     del sys.modules["about_first"]
     assert [s.path for s in host.written] == [str(folder / "about_first.py")]
+
+
+def test_a_name_that_is_imported_again_from_another_file_is_another_module(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`conftest` in each folder of a suite of tests."""
+    monkeypatch.setattr(sources, "_MOST", len(sys.modules) + 9)
+    host: Any = ByHand()
+    keeper, kept = SourceKeeper(host), []
+    for name in ("one", "other"):
+        (folder / name).mkdir()
+        (folder / name / "same_name.py").write_text(WAS)
+        monkeypatch.syspath_prepend(str(folder / name))
+        kept.append(importlib.import_module("same_name"))
+        keeper.names_counted(1)
+        del sys.modules["same_name"]
+    assert {s.path for s in host.written} >= {str(folder / name / "same_name.py") for name in ("one", "other")}

@@ -27,8 +27,9 @@ class SourceKeeper(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._kept: set[str] = set()
-        self._met: set[str] = set()
-        """Names of modules that were looked at. With large libraries there are thousands, and few are new."""
+        self._met: dict[str, int] = {}
+        """Modules that were looked at, by name: their identities. With large libraries there are thousands, few of them
+        new; a name may come again for another file."""
         self._about = ""
         with suppress(OSError):  # the working directory may be gone
             # As `__file__` of the main module is: absolute.
@@ -50,12 +51,11 @@ class SourceKeeper(Watcher):
     def _keep(self, more: Iterable[str] = ()) -> None:
         self._keep_command()
         names: dict[str, str] = {}
-        modules = sys.modules.copy()
-        new = modules.keys() - self._met
-        self._met |= new
-        # In the order in which they were imported.
-        for name in [name for name in modules if name in new] if new else ():
-            if isinstance(file := getattr(modules[name], "__file__", None), str):
+        for name, module in list(sys.modules.items()):
+            if self._met.get(name) == id(module):
+                continue
+            self._met[name] = id(module)
+            if isinstance(file := getattr(module, "__file__", None), str):
                 names.setdefault(file, name)
         # What the run is about comes first: a large suite of tests has more modules than are kept.
         ordered = sorted(names, key=lambda file: file != self._about)
