@@ -21,14 +21,14 @@ def main():
 """
 
 
-def held(size: int) -> Holding:
-    place, caller = Place(LOOP, 158, "_decorator"), Place(FILE, 5, "main")
+def held(size: int, path: str = LOOP) -> Holding:
+    place, caller = Place(path, 158, "_decorator"), Place(FILE, 5, "main")
     facts = {"scope": "lightning.loops._decorator", "place": place, "called_from": caller}
     return holding("self ._predictions", size, **facts)
 
 
-def found(call: str) -> Finding:
-    looks = [census(20 + n, held(MB * n), total=MB * (n + 1)) for n in (8, 12, 16)]
+def found(call: str, path: str = LOOP) -> Finding:
+    looks = [census(20 + n, held(MB * n, path), total=MB * (n + 1)) for n in (8, 12, 16)]
     source = Source(path=FILE, text=TEXT.format(call=call))
     run = recording(program(), source, *steps(40), window(1, 2, 3, peak=40 * MB), *looks, outcome(40))
     (one,) = (f for f in diagnose(run).findings if f.code == "MEM102")
@@ -39,6 +39,11 @@ def test_the_line_is_the_programs_call() -> None:
     one = found("trainer.predict(model, loader)")
     assert one.location is not None and (one.location.path, one.location.line) == (FILE, 5)
     assert one.remedy.summary.startswith("line 5 calls what keeps self._predictions")
+
+
+def test_what_another_file_of_the_program_keeps_is_the_programs_to_empty() -> None:
+    one = found("engine.predict(model, loader)", "/project/engine.py")
+    assert one.location is None and "not the program's to empty" not in one.remedy.summary
 
 
 @pytest.mark.parametrize(

@@ -160,10 +160,12 @@ _NAMED = 3
 
 def calls_keeper(growth: kit.Growth) -> kit.Place | None:
     """The program's line that calls into a library, where that keeps what grows in a private attribute of its own."""
+    from torchvet.snapshots.places import is_library
+
     holding = growth.holding
-    caller, attribute = holding.called_from, holding.name.rpartition(".")[2]
-    of_another = caller is not None and holding.place is not None and holding.place.path != caller.path
-    return caller if of_another and attribute.startswith("_") else None
+    of_a_library = holding.place is not None and is_library(holding.place.path)
+    private = holding.name.rpartition(".")[2].startswith("_")
+    return holding.called_from if of_a_library and private else None
 
 
 def nodes_outweigh(growth: kit.Growth) -> bool:
