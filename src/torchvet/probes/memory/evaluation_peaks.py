@@ -249,7 +249,7 @@ class EvaluationPeaks(Watcher):
 
 def _rows(args: Any, frame: FrameType) -> int | None:
     """How many rows a pass is given: the length of its first tensor. The frame is torch's, which calls the hook."""
-    # Hooks on all modules are told of positional arguments alone.
+    # Hooks on all modules get positional arguments alone.
     given = args or ((frame_locals(frame) or {}).get("kwargs"),)
     for one in given:
         # `model(batch)` and `model(**batch)`. A list is one of rows, or of all else.
