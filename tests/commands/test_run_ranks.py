@@ -49,8 +49,8 @@ TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 class Ended:
     """How a run ended: its status, what the program printed, the reports on stdout, and the one in the file."""
 
-    def __init__(self, folder: Path, words: list[str], temporary: Path | None = None) -> None:
-        (folder / "main.py").write_text(textwrap.dedent(PROGRAM))
+    def __init__(self, folder: Path, words: list[str], temporary: Path | None = None, program: str = PROGRAM) -> None:
+        (folder / "main.py").write_text(textwrap.dedent(program))
         mine = {n: v for n, v in os.environ.items() if not n.startswith(("TORCHVET", "RANK", "WORLD", "LOCAL"))}
         known = {**mine, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary or folder)}
         done = subprocess.run(
@@ -186,3 +186,21 @@ def test_ranks_of_one_launcher_agree_on_a_folder(monkeypatch: pytest.MonkeyPatch
     assert here == LocalRanks(1, 2, 1, 2).folder()
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert LocalRanks(0, 2, 0, 2).folder() != here, "another start has records of its own"
+
+
+def test_ranks_that_scripts_start_are_those_of_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun starts each rank by a script of its own, and starts them again on another port when one has failed."""
+    (tmp_path / "rank.sh").write_text(f"{sys.executable} -m torchvet run --record kept main.py\nexit $?\n")
+    program = """
+        import os, sys, torch
+        start = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        print(f"rank {os.environ['RANK']} {start}", flush=True)
+        sys.exit(0 if start else 3)
+    """
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    words = [*TORCHRUN, "--max-restarts", "1", "--no-python", "bash", "rank.sh"]
+    ended = Ended(tmp_path, words, program=program)
+    assert ended.status == 0, ended.talk
+    assert {"rank 0 1", "rank 1 1"} <= set(ended.printed)
+    assert ended.reports == 2, "one for each start"
+    assert {file.name for file in (tmp_path / "kept").glob("rank*.jsonl")} == {"rank0.jsonl", "rank1.jsonl"}

@@ -83,8 +83,11 @@ def test_ranks_that_are_launched_again_with_the_same_variables_do_not_replace_wh
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "a"}.items():
         monkeypatch.setenv(name, value)
     folder = tmp_path / "run.vet"
-    for _ in range(2):  # an elastic launcher starts its ranks again
+    for start, port in ("0", "1"), ("1", "1"), ("2", "2"):  # an elastic launcher starts its ranks again
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", start)
+        monkeypatch.setenv("MASTER_PORT", port)
         Keep(str(folder))
+    monkeypatch.setenv("MASTER_PORT", "1")
     (folder / "rank0.jsonl").write_text("earlier")
     monkeypatch.setattr(os, "getppid", lambda: 1)  # another launcher
     with pytest.raises(BadInput, match="has an earlier recording of the same ranks"):

@@ -63,8 +63,7 @@ class LocalRanks:
     def folder(self) -> str:
         """The name of the temporary folder that all ranks of this launcher and this start of it have in common."""
         variables = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
-        parent = os.getppid()
-        words = [os.environ.get(name, "") for name in variables] + [str(parent), started(parent)]
+        words = [os.environ.get(name, "") for name in variables] + [launcher()]
         digest = hashlib.sha256("\n".join(words).encode("utf-8", "surrogateescape")).hexdigest()[:16]
         return f"ranks-{os.getuid()}-{digest}"
 
@@ -132,12 +131,45 @@ def interrupted(*signals: signal.Signals) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def started(process: int) -> str:
-    """When a process started, so that a later one of its number is another; empty where the system does not say."""
+ELASTIC = "TORCHELASTIC_RUN_ID"
+"""The variable that torchrun gives to each rank it starts."""
+_OF_RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""Variables that launchers without torchrun, and scripts between them and a rank, give to a rank."""
+
+
+def launcher() -> str:
+    """The process that starts the ranks of this host, as ``PID-START``: the nearest parent that is of no rank itself.
+    A rank may be started by a script of its own (``torchrun --no-python script.sh``, ``srun script.sh``).
+    """
+    names = [name for name in ((ELASTIC,) if ELASTIC in os.environ else _OF_RANKS) if name in os.environ]
+    process = os.getppid()
+    while process > 1 and _has_any(process, names):
+        above = _stat(process, _PARENT)
+        if not above.isdecimal():
+            break
+        process = int(above)
+    return f"{process}-{_stat(process, _STARTED)}"
+
+
+_PARENT, _STARTED = 1, 19
+"""Where `/proc/PID/stat` has a process's parent, and when it started, behind its name: a number is given again."""
+
+
+def _stat(process: int, place: int) -> str:
+    """Empty where the system does not say."""
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[place]
     except (OSError, IndexError):
         return ""
+
+
+def _has_any(process: int, names: list[str]) -> bool:
+    """Whether a process was started with one of these variables; False where the system does not say."""
+    try:
+        held = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(line.startswith(name.encode() + b"=") for line in held for name in names)
 
 
 def _number(name: str) -> int | None:

@@ -20,7 +20,7 @@ from torchvet.recording.records.base import Record, Step
 from torchvet.recording.records.training import Outcome
 from torchvet.recording.writer import CLAIM, MANIFEST, claim
 from torchvet.scratch import Scratch
-from torchvet.supervisor.local_ranks import started
+from torchvet.supervisor.local_ranks import ELASTIC, launcher
 from torchvet.supervisor.other_hosts import OtherHosts
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class Keep:
             self._check_free(given, launch)
             # Of several ranks only one makes the manifest; the others find that it is of the same launch.
             self._claimed = claim(directory, launch)
-            if not self._claimed and (not launch or manifest_of(directory).launch != launch):
+            if not self._claimed and not self._is_ours(launch):
                 raise BadInput(_TAKEN.format(given))
             if launch:
                 self._check_first_launch(given)
@@ -208,20 +208,31 @@ class Keep:
     def _check_first_launch(self, given: str) -> None:
         """A launcher may be started again with the same variables: it is told by its process. What starts ranks by no
         elastic launcher starts each once."""
-        parent, host = os.getppid(), socket.gethostname()
-        mine = self.directory / f"{host}.{parent}-{started(parent)}{_LAUNCHER}"
-        others = [f for f in self.directory.glob(f"{glob.escape(host)}.*{_LAUNCHER}") if f.name != mine.name]
-        if others or ("TORCHELASTIC_RUN_ID" not in os.environ and self.file.exists()):
+        mine = self._launcher_file()
+        others = [
+            f for f in self.directory.glob(f"{glob.escape(socket.gethostname())}.*{_LAUNCHER}") if f.name != mine.name
+        ]
+        if others or (ELASTIC not in os.environ and self.file.exists()):
             raise BadInput(_AGAIN.format(given))
         mine.touch()
 
     def _check_free(self, given: str, launch: str) -> None:
         if (self.directory / MANIFEST).is_file():
-            if not launch or manifest_of(self.directory).launch != launch:
+            if not self._is_ours(launch):
                 raise BadInput(_TAKEN.format(given))
         # Another rank may be about to claim the folder at this moment.
         elif any(not file.name.startswith(CLAIM) for file in self.directory.iterdir()):
             raise BadInput(f"--record {given}: is not empty and no recording; name a new folder")
+
+    def _is_ours(self, launch: str) -> bool:
+        """Whether the recording that lies in the folder is of this launch."""
+        # An elastic launcher may start its ranks again on another port.
+        again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and self._launcher_file().exists()
+        return bool(launch) and (again or manifest_of(self.directory).launch == launch)
+
+    def _launcher_file(self) -> Path:
+        """What says in the folder that this host's launcher has started ranks into it."""
+        return self.directory / f"{socket.gethostname()}.{launcher()}{_LAUNCHER}"
 
 
 _TAKEN = (
@@ -237,10 +248,12 @@ _LAUNCHER = ".launcher"
 def _launch(ranks: LocalRanks | None) -> str:
     """What all ranks that one launcher starts have in common, on several hosts too; empty for a program on its own."""
     # A world of one that no launcher started: programs set these variables for themselves.
-    alone = os.environ.get("WORLD_SIZE") == "1" and "TORCHELASTIC_RUN_ID" not in os.environ
+    elastic = ELASTIC in os.environ
+    alone = os.environ.get("WORLD_SIZE") == "1" and not elastic
     if ranks is None and (alone or "RANK" not in os.environ):
         return ""
-    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "WORLD_SIZE")
+    # Hosts may join an elastic launch, and leave it.
+    names = ("MASTER_ADDR", "MASTER_PORT", ELASTIC, "SLURM_JOB_ID", "SLURM_STEP_ID", "" if elastic else "WORLD_SIZE")
     words = "\n".join(os.environ.get(name, "") for name in names)
     return hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
