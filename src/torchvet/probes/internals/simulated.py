@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.internals.private import is_functorch_wrapped
+
 
 def simulated() -> bool:
     """Whether the GPU of this process is a simulated one. Nothing is imported to find out."""
@@ -39,6 +41,20 @@ def numbers(tensor: torch.Tensor) -> torch.Tensor:
         return part
     tensors: Any = sys.modules.get("torchvet.simulate.tensors")
     return tensors.numbers_of(tensor) if tensors is not None else tensor
+
+
+def readable(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The values of a plain tensor, without its graph, where they may be read now."""
+    plain = numbers(tensor) if simulated() else tensor
+    if type(plain) not in (torch.Tensor, torch.nn.Parameter) or plain.is_nested or plain.is_meta:
+        return None
+    # To read a value while a CUDA graph is being captured ends the capture by an error.
+    if plain.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    # What stands for others within transforms of `torch.func` has no numbers of its own.
+    if is_functorch_wrapped(plain) or plain.layout is not torch.strided:
+        return None
+    return plain.detach()
 
 
 def device_generators() -> list[torch.Generator]:

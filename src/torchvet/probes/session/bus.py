@@ -81,6 +81,7 @@ PROBES: tuple[str, ...] = (
     "training.labels.shifted_twice.TargetsAheadProbe",
     "training.labels.out_of_reach.TargetsOutOfReach",
     "training.labels.one_class.OneClassProbe",
+    "training.labels.no_logarithms.NoLogarithmsProbe",
     "training.layers.linear_networks.LinearNetworks",
     "training.layers.repeated_entries.RepeatedEntries",
     "numerics.position_tables.PositionTables",

@@ -74,3 +74,21 @@ class OneClass(Record):
     batches: int = 0
     length: int = 0
     last: int = -1
+
+
+class NoLogarithms(Record):
+    """What a `loss` that takes logarithms of probabilities was given on the line `place`, in `steps` sampled steps.
+
+    In `probabilities` of these it was numbers from 0 to 1 whose sums over the classes are 1, in `scores` some were
+    above 0 and it was no probabilities. They lay between `low` and `high`. Probabilities were made on the line `made`.
+    """
+
+    place: Place
+    loss: str
+    made: Place | None = None
+    steps: int = 0
+    probabilities: int = 0
+    scores: int = 0
+    low: float = 0.0
+    high: float = 0.0
+    last: int = -1

@@ -25,8 +25,7 @@ from torchvet.probes.base.kit import (
     Unchecked,
     overloads,
 )
-from torchvet.probes.internals import private
-from torchvet.probes.internals.simulated import numbers, simulated
+from torchvet.probes.internals.simulated import readable
 from torchvet.probes.numerics import half
 from torchvet.probes.training.loaders import tensors_of
 from torchvet.recording.records.labels import OneClass
@@ -229,15 +228,9 @@ def _identity(dataset: Any) -> object:
 
 def _ends(tensor: torch.Tensor, ignored: int | None = None) -> tuple[float, float] | None:
     """The least and the largest number of a tensor, where they may be read now."""
-    plain = numbers(tensor) if simulated() else tensor
-    if type(plain) is not torch.Tensor or plain.is_meta or not 0 < plain.numel() <= _MOST:
+    plain = readable(tensor)
+    if plain is None or not 0 < plain.numel() <= _MOST:
         return None
-    # To read a value while a CUDA graph is being captured ends the capture by an error.
-    if plain.is_cuda and torch.cuda.is_current_stream_capturing():
-        return None
-    if private.is_functorch_wrapped(plain) or plain.layout is not torch.strided:
-        return None
-    plain = plain.detach()
     if ignored is not None:
         plain = plain[plain != ignored]
     if not plain.numel():

@@ -9,7 +9,7 @@ import torch
 
 from torchvet.probes.base.kit import graphs, names
 from torchvet.probes.internals.graph_teardown import nodes_below
-from torchvet.probes.internals.simulated import numbers, simulated
+from torchvet.probes.internals.simulated import readable
 
 _INF = math.inf
 _Limits = tuple[str, float, float]
@@ -129,13 +129,9 @@ def measured(targets: torch.Tensor, bound: Bound) -> Reach | None:
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor | None:
     """The values of a plain tensor, or of evenly spread parts of a large one, where they may be read now."""
-    plain = numbers(tensor) if simulated() else tensor
-    if type(plain) is not torch.Tensor or plain.is_nested or plain.is_meta or plain.layout is not torch.strided:
+    plain = readable(tensor)
+    if plain is None:
         return None
-    # To read a value while a CUDA graph is being captured ends the capture by an error.
-    if plain.is_cuda and torch.cuda.is_current_stream_capturing():
-        return None
-    plain = plain.detach()
     while plain.numel() > _SAMPLED:
         widest = max(range(plain.dim()), key=lambda dim: plain.shape[dim])
         step = -(-plain.numel() // _SAMPLED)

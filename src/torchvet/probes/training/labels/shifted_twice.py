@@ -9,7 +9,7 @@ import torch
 
 from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, Record, SiteWatcher, StepKind, overloads
 from torchvet.probes.internals import private
-from torchvet.probes.internals.simulated import numbers, simulated
+from torchvet.probes.internals.simulated import numbers, readable, simulated
 from torchvet.probes.training.labels.ahead import Ahead, Loss, measured
 from torchvet.recording.records.labels import TargetsAhead
 
@@ -135,11 +135,8 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor | None:
     """The values of a plain tensor of some size, where they may be read now."""
-    plain = _plain(tensor)
-    if type(plain) is not torch.Tensor or plain.is_meta or not 0 < plain.numel() <= _MOST:
-        return None
-    # To read a value while a CUDA graph is being captured ends the capture by an error.
-    if plain.is_cuda and torch.cuda.is_current_stream_capturing():
+    plain = readable(tensor)
+    if plain is None or not 0 < plain.numel() <= _MOST:
         return None
     # A copy in any case: what the program made may go when the program lets go of it.
-    return plain.detach().to("cpu", copy=True)
+    return plain.to("cpu", copy=True)

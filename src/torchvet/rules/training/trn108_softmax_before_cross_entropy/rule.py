@@ -7,7 +7,7 @@ import ast
 from torchvet.recording import records
 from torchvet.rules.kit import Edits, Finding, Findings, Measured, RankRecording, Recording, Related, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.training._normalised import BINARY, Normalised, losses, normalised
+from torchvet.rules.shared.normalised import BINARY, NORMALISING, Normalised, losses, normalised
 from torchvet.rules.training.fixes.softmax import not_normalised
 from torchvet.source.model import Event, argument, edits, operand
 
@@ -52,7 +52,7 @@ class SoftmaxBeforeCrossEntropy(loops.LoopRule):
         """Losses that normalise their input, given what is normalised already."""
         if not file.mentions("cross_entropy(", "CrossEntropyLoss(", "_with_logits(", "WithLogitsLoss("):
             return
-        for event, call, loss in losses(file):
+        for event, call, loss in losses(file, NORMALISING):
             found = normalised(argument(call, "input", 0), event)
             if found is not None and (found.done == "sigmoid") == (loss in BINARY):
                 yield self._finding(file, event, call, loss, found)

@@ -1,4 +1,4 @@
-"""What a softmax or a sigmoid has normalised, and which calls are of losses that normalise their input themselves."""
+"""What a softmax or a sigmoid has normalised; which losses do so themselves, and which take logarithms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,23 @@ from torchvet.source import model
 from torchvet.source.model import origins
 
 BINARY = {"binary_cross_entropy_with_logits", "BCEWithLogitsLoss"}
-_CLASSES = {"torch.nn.CrossEntropyLoss", "torch.nn.BCEWithLogitsLoss"}
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Losses that expect the same of their input: functions of `torch.nn.functional`, and modules of `torch.nn`."""
+
+    functions: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    def made(self, file: SourceFile, node: ast.Call) -> bool:
+        """Whether a call makes a module of these."""
+        dotted = file.dotted(node.func)
+        return dotted.startswith("torch.nn.") and dotted[len("torch.nn.") :] in self.classes
+
+
+NORMALISING = Losses(("cross_entropy", "binary_cross_entropy_with_logits"), ("CrossEntropyLoss", "BCEWithLogitsLoss"))
+LOGARITHMIC = Losses(("nll_loss", "kl_div"), ("NLLLoss", "KLDivLoss"))
 _FUNCTIONS = {"softmax", "log_softmax", "sigmoid"}
 _MODULES = {"torch.nn.Softmax": "softmax", "torch.nn.LogSoftmax": "log_softmax", "torch.nn.Sigmoid": "sigmoid"}
 _SHAPES = model.name_set("""
@@ -42,33 +58,30 @@ class Normalised:
 # Losses --------------------------------------------------------------------------------------------------------------
 
 
-def losses(file: SourceFile) -> Iterator[tuple[model.Event, ast.Call, str]]:
-    """Calls of losses that normalise: functions, and criteria made of the classes."""
-    for event in file.calls("cross_entropy", "binary_cross_entropy_with_logits"):
+def losses(file: SourceFile, kind: Losses) -> Iterator[tuple[model.Event, ast.Call, str]]:
+    """Calls of losses of a kind: functions, and criteria made of the classes."""
+    for event in file.calls(*kind.functions):
         if file.dotted(event.call.func).startswith("torch.nn.functional."):
             yield event, event.call, model.terminal(event.node)
     names = {name for name in file.words.identifiers if _CRITERION.search(name)}
-    for made in file.calls("CrossEntropyLoss", "BCEWithLogitsLoss"):
-        if isinstance(made.parent, ast.Call) and made.parent.func is made.node and _is_loss(file, made.call):
+    for made in file.calls(*kind.classes):
+        if isinstance(made.parent, ast.Call) and made.parent.func is made.node and kind.made(file, made.call):
             yield made, made.parent, model.terminal(made.node)
         names |= {model.terminal(target) for target in model.targets_of(made.statement)}
     for event in file.calls(*(names - {""})):
-        loss = _criterion(event)
+        loss = _criterion(event, kind)
         if loss:
             yield event, event.call, loss
 
 
-def _criterion(event: model.Event) -> str:
-    """The class of the criterion that a call asks, if it normalises; empty for any other."""
+def _criterion(event: model.Event, kind: Losses) -> str:
+    """The class of the criterion that a call asks, if it is of the kind; empty for any other."""
     values = [(v, w) for v, w in origins.made_by(event.call.func, event.unit) if isinstance(v, ast.Call)] or _default(
         event
     )
-    mine = [v for v, _ in values if _is_loss(event.unit.file, v)]
-    return model.terminal(mine[0]) if mine and (len(mine) == len(values) or _chosen(event, values)) else ""
-
-
-def _is_loss(file: SourceFile, node: ast.Call) -> bool:
-    return file.dotted(node.func) in _CLASSES
+    mine = [v for v, _ in values if kind.made(event.unit.file, v)]
+    sure = len(mine) == len(values) or _chosen(event, values, kind)
+    return model.terminal(mine[0]) if mine and sure else ""
 
 
 def _default(event: model.Event) -> list[tuple[ast.Call, model.Unit]]:
@@ -79,12 +92,12 @@ def _default(event: model.Event) -> list[tuple[ast.Call, model.Unit]]:
     return [(value, home)] if home is not None and isinstance(value, ast.Call) else []
 
 
-def _chosen(event: model.Event, values: list[tuple[ast.Call, model.Unit]]) -> bool:
-    """Whether the branches around a call leave only criteria that normalise: `if self.discrete` where the criterion is
+def _chosen(event: model.Event, values: list[tuple[ast.Call, model.Unit]], kind: Losses) -> bool:
+    """Whether the branches around a call leave only criteria of the kind: `if self.discrete` where the criterion is
     made, and again where it is called."""
     asked = dict(_questions(event))
     left = [v for v, w in values if not _ruled_out(w.call_of(v), asked)]
-    return bool(left) and all(_is_loss(event.unit.file, v) for v in left)
+    return bool(left) and all(kind.made(event.unit.file, v) for v in left)
 
 
 def _ruled_out(made: model.Event | None, asked: dict[str, int]) -> bool:
