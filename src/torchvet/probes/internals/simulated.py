@@ -43,7 +43,7 @@ def numbers(tensor: torch.Tensor) -> torch.Tensor:
     return tensors.numbers_of(tensor) if tensors is not None else tensor
 
 
-def readable(tensor: torch.Tensor) -> torch.Tensor | None:
+def plain_values(tensor: torch.Tensor) -> torch.Tensor | None:
     """The values of a plain tensor, without its graph, where they may be read now."""
     plain = numbers(tensor) if simulated() else tensor
     if type(plain) not in (torch.Tensor, torch.nn.Parameter) or plain.is_nested or plain.is_meta:

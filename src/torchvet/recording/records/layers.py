@@ -73,3 +73,58 @@ class DroppedInEvalMode(Record):
     place: Place
     module: str
     calls: int = 0
+
+
+class DeadActivation(Record):
+    """All `numbers` that an activation (`operator`, in `module`, the `number`-th of the step there) gave on the line
+    `place` are ends of its range.
+
+    It is so in `steps` sampled steps, all since the step `since`. In the last of them the gradients of `weights`
+    weights were exactly 0, some of which are `names`; those of `moved` were not.
+    """
+
+    place: Place
+    module: str
+    number: int
+    operator: str
+    since: int
+    steps: int = 0
+    numbers: int = 0
+    weights: int = 0
+    moved: int = 0
+    names: list[str] = []
+
+
+class AlikeUnits(Record):
+    """The units of the weight `name` are equal, and so are their gradients, in `steps` sampled steps.
+
+    In `pulled` of these the gradient was not 0. All its numbers were `value` at the first, if they were one; the line
+    `place` filled it.
+    """
+
+    id: int
+    name: str
+    shape: tuple[int, ...]
+    place: Place | None = None
+    value: float | None = None
+    steps: int = 0
+    pulled: int = 0
+    last: int = -1
+
+
+class ClampedScores(Record):
+    """A cross entropy on the line `loss` is given scores that a ReLU made on the line `place`, in `module`.
+
+    In `steps` sampled steps `zeros` of `scores` numbers were 0. Of `classes` classes `dead` had samples in the last
+    of these steps, and none of them a score above 0 for its own class.
+    """
+
+    place: Place
+    loss: Place
+    module: str
+    steps: int = 0
+    scores: int = 0
+    zeros: int = 0
+    classes: int = 0
+    dead: int = 0
+    last: int = -1

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, SiteWatcher, StepKind, graphs, overloads
-from torchvet.probes.internals.simulated import readable
+from torchvet.probes.internals.simulated import plain_values
 from torchvet.probes.numerics import half
 from torchvet.recording.records.labels import NoLogarithms
 
 _CLASSES = overloads("nll_loss_forward nll_loss2d_forward")
-_LATTICES = overloads("_ctc_loss")
+_LATTICES = overloads("_ctc_loss _ctc_loss.Tensor")
 _DIVERGENCES = overloads("xlogy.Tensor")
 """What `kl_div` does with its target, unless that is a logarithm too."""
 _FRAMES = 6
@@ -77,7 +77,7 @@ class NoLogarithmsProbe(SiteWatcher[Place, NoLogarithms]):
         if place is None or (record is not None and record.steps >= _STEPS):
             return
         began = time.thread_time()
-        plain = readable(given)
+        plain = plain_values(given)
         if plain is not None and 0 < plain.numel() <= _MOST and plain.shape[dim] > 1:
             record = record or self.sites.setdefault(place, NoLogarithms(place=place, loss=loss))
             self._add(record, plain, dim)

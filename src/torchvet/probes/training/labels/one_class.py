@@ -25,7 +25,7 @@ from torchvet.probes.base.kit import (
     Unchecked,
     overloads,
 )
-from torchvet.probes.internals.simulated import readable
+from torchvet.probes.internals.simulated import plain_values
 from torchvet.probes.numerics import half
 from torchvet.probes.training.loaders import tensors_of
 from torchvet.recording.records.labels import OneClass
@@ -228,7 +228,7 @@ def _identity(dataset: Any) -> object:
 
 def _ends(tensor: torch.Tensor, ignored: int | None = None) -> tuple[float, float] | None:
     """The least and the largest number of a tensor, where they may be read now."""
-    plain = readable(tensor)
+    plain = plain_values(tensor)
     if plain is None or not 0 < plain.numel() <= _MOST:
         return None
     if ignored is not None:

@@ -9,7 +9,7 @@ import torch
 
 from torchvet.probes.base.kit import graphs, names
 from torchvet.probes.internals.graph_teardown import nodes_below
-from torchvet.probes.internals.simulated import readable
+from torchvet.probes.internals.simulated import plain_values
 
 _INF = math.inf
 _Limits = tuple[str, float, float]
@@ -129,11 +129,12 @@ def measured(targets: torch.Tensor, bound: Bound) -> Reach | None:
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor | None:
     """The values of a plain tensor, or of evenly spread parts of a large one, where they may be read now."""
-    plain = readable(tensor)
+    plain = plain_values(tensor)
     if plain is None:
         return None
     while plain.numel() > _SAMPLED:
-        widest = max(range(plain.dim()), key=lambda dim: plain.shape[dim])
+        sizes = list(plain.shape)
+        widest = sizes.index(max(sizes))
         step = -(-plain.numel() // _SAMPLED)
         # A view: a copy of a large batch would cost memory.
         plain = plain[(slice(None),) * widest + (slice(None, None, min(step, plain.shape[widest])),)]

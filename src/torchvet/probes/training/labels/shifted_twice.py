@@ -9,7 +9,7 @@ import torch
 
 from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, Record, SiteWatcher, StepKind, overloads
 from torchvet.probes.internals import private
-from torchvet.probes.internals.simulated import numbers, readable, simulated
+from torchvet.probes.internals.simulated import numbers, plain_values, simulated
 from torchvet.probes.training.labels.ahead import Ahead, Loss, measured
 from torchvet.recording.records.labels import TargetsAhead
 
@@ -135,7 +135,7 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor | None:
     """The values of a plain tensor of some size, where they may be read now."""
-    plain = readable(tensor)
+    plain = plain_values(tensor)
     if plain is None or not 0 < plain.numel() <= _MOST:
         return None
     # A copy in any case: what the program made may go when the program lets go of it.

@@ -1,0 +1,63 @@
+"""TRN138: the units of a layer begin equal, get equal gradients, and stay equal."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from torchvet.formatting import count
+from torchvet.recording.records.layers import AlikeUnits
+from torchvet.rules.kit import Finding, Findings, Location, Measured, Place, RankRecording, Recording, Rule, SourceFile
+
+_STEPS = 3
+"""Sampled steps from which on it is no accident. Chosen, not measured."""
+_FILLS = re.compile(r"fill_|constant_|zeros_|ones_|zero_|torch\.(zeros|ones|full)\b")
+_NAMES = 3
+
+
+class UnitsStayAlike(Rule):
+    """The units of a layer are one: their weights begin equal, get equal gradients, and stay equal."""
+
+    severity = "warning"
+    silence_clears = False
+    fix_changes_results = True
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+        """Weights that stay so in all sampled steps, those of one line together."""
+        alike = [one for one in rank.latest(AlikeUnits, "id") if one.steps >= _STEPS]
+        for place in dict.fromkeys(one.place for one in alike):
+            of_line = [one for one in alike if one.place == place]
+            yield self._seen(rank, place or _filled_at(recording), of_line)
+
+    def _seen(self, rank: RankRecording, place: Place | Location | None, found: list[AlikeUnits]) -> Finding:
+        first = found[0]
+        named = [f"`{one.name}`" for one in found[:_NAMES] if one.name] or [f"a weight of shape {first.shape}"]
+        more = f" and {len(found) - _NAMES} more" if len(found) > _NAMES else ""
+        what = f"all of them {first.value:.3g}" if first.value is not None else "equal"
+        pull = "get equal gradients" if first.pulled else "get gradients of 0"
+        return self.observed(
+            rank,
+            place,
+            f"the {first.shape[0]} units of {', '.join(named)}{more} are one: their weights begin equal, and stay so",
+            cause=f"the weights of {named[0]} are {what} at first; its units give the same numbers, {pull}, and are "
+            f"never told apart. It was so in {count(first.steps, 'sampled step')}",
+            advice="draw the weights at random, as torch's layers do when they are made; fill biases only",
+            measured=Measured(steps=first.steps),
+        )
+
+
+def _filled_at(recording: Recording) -> Location | None:
+    """The only line of the program that fills weights with one number otherwise than by `torch.nn.init`."""
+    files = [file for path in recording.sources if (file := recording.model(path)) is not None]
+    found = [Location(path=file.path, line=line) for file in files for line in _filling(file)]
+    return found[0] if len(found) == 1 else None
+
+
+def _filling(file: SourceFile) -> Iterator[int]:
+    for unit in file.units:
+        for event in unit.events:
+            if isinstance(event.node, ast.Call) and _FILLS.search(file.segment(event.node.func)):
+                text = file.segment(event.statement) if event.statement is not None else ""
+                if "weight" in text or "Parameter" in text:
+                    yield event.line
