@@ -1,4 +1,4 @@
-"""Looks for losses over all pairs: a column of predictions that meets a row of targets."""
+"""Looks for losses and measures over all pairs: a column of predictions that meets a row of targets."""
 
 from __future__ import annotations
 
@@ -25,17 +25,21 @@ _MEETING = overloads("sub.Tensor add.Tensor")
 _LOSSES = overloads("mse_loss smooth_l1_loss huber_loss")
 _KEEPING = overloads(
     "pow.Tensor_Scalar abs mul.Tensor div.Tensor neg where.self where.ScalarOther where.ScalarSelf maximum minimum "
-    "clamp clamp_min relu softplus exp log log1p cosh tanh sqrt"
+    "clamp clamp_min relu softplus exp log log1p cosh tanh sqrt _to_copy"
 )
 """What losses that are written by hand do element by element."""
 _REDUCING = overloads("mean sum")
+_COMPARING = overloads("eq.Tensor ne.Tensor")
+"""What measures do with predictions and targets."""
 _FUNCTIONAL = os.path.join("torch", "nn", "functional.py")
 _FEWEST = 17
 """Rows from which on a table is more than 16 times its column."""
+_FEWEST_COMPARED = 4
+"""Rows from which on a comparison is no accident of the shapes. Chosen, not measured."""
 
 
 class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
-    """Losses over all pairs."""
+    """Losses and measures over all pairs."""
 
     only_sampled = EVERY_STEP
 
@@ -48,6 +52,7 @@ class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
         """Hear the operators that such a loss is made of."""
         self.host.hear(_MEETING, self._met)
         self.host.hear(_LOSSES, self._lost)
+        self.host.hear(_COMPARING, self._compared)
         self.host.hear(_KEEPING, self._kept)
         self.host.hear(_REDUCING, self._reduced)
 
@@ -82,13 +87,24 @@ class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
         # A backward pass repeats the shapes of its forward: it is no second fault.
         if place is None or private.graph_task() != -1:
             return None
-        name = bare_name(func)
-        shapes = f"({rows}, 1) and ({rows},)" if _rows(left, right) else f"({rows},) and ({rows}, 1)"
+        return self._add(place, bare_name(func), rows, bool(_rows(left, right)), table)
+
+    def _add(self, place: Place, name: str, rows: int, column_first: bool, table: torch.Tensor) -> PairTable:
+        shapes = f"({rows}, 1) and ({rows},)" if column_first else f"({rows},) and ({rows}, 1)"
         new = PairTable(place=place, operator=name, shapes=shapes, bytes=0)
         record = self.sites.setdefault((place, name), new)
         record.calls += 1
         record.bytes = max(record.bytes, rows * rows * table.element_size())
         return record
+
+    def _compared(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        left, right = args
+        if out.ndim != 2 or out.shape[0] != out.shape[1] or out.shape[0] < _FEWEST_COMPARED:
+            return
+        column, row = (left, right) if left.ndim == 2 else (right, left)
+        place = self.host.line() if _meet_unasked(column, row) else None
+        if place is not None:
+            self._tables.put(out, self._add(place, bare_name(func), len(row), column is left, out))
 
     def _kept(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         if self._tables:
@@ -114,6 +130,17 @@ def _rows(column: torch.Tensor, row: torch.Tensor) -> int:
     one_dimension = len(other) == 1 or (len(other) == 2 and other[0] == 1 and _base(row).ndim == 1)
     targets = one_dimension and not _from_a_model(row)
     return own[0] if targets and _base(column).ndim >= 2 and _from_a_model(column) else 0
+
+
+def _meet_unasked(column: torch.Tensor, row: torch.Tensor) -> bool:
+    """Whether two come from elsewhere, as a column and as a row: who compares all pairs of labels has given them their
+    second dimension for it, or compares them with themselves."""
+    if column.ndim != 2 or column.shape[1] != 1 or row.ndim != 1 or column.is_inference() or row.is_inference():
+        return False
+    base = _base(column)
+    # A view of a column that is one again was given its second dimension.
+    asked = base.ndim < 2 or (base is not column and base.shape == column.shape)
+    return not asked and base is not _base(row)
 
 
 def _is_meant(left: torch.Tensor, right: torch.Tensor) -> bool:

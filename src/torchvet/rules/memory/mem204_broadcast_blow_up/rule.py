@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 
@@ -20,7 +21,8 @@ _CLASSES = {"MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss"}
 _SHAPES = re.compile(r"\((\d+,(?: \d+)?)\)")
 """Of a column or of a row, as a finding says them."""
 _MEANS = ("mean", "sum")
-_OPERATORS: dict[str, type[ast.operator]] = {"sub": ast.Sub, "add": ast.Add}
+_OPERATORS: dict[str, type[ast.AST]] = {"sub": ast.Sub, "add": ast.Add, "eq": ast.Eq, "ne": ast.NotEq}
+_COMPARING = ("eq", "ne")
 
 
 class BroadcastBlowUp(kit.Rule):
@@ -59,14 +61,21 @@ class BroadcastBlowUp(kit.Rule):
     def _observed(self, rank: kit.RankRecording, record: records.memory.PairTable) -> kit.Finding:
         peak = peak_of(rank)
         share = f", {record.bytes / peak:.0%} of the peak" if peak >= record.bytes else ""
+        table = f"a table of {size(record.bytes)}{share}"
+        compares = record.operator in _COMPARING
+        if compares:  # a byte an answer
+            table = f"{record.bytes:,} answers for {math.isqrt(record.bytes):,} samples"
+        what = (
+            "the measure counts all pairs, and not a sample each"
+            if compares
+            else "the loss averages over all pairs, and is least where every prediction is the mean of the targets"
+        )
         return self.observed(
             rank,
-            severity=self.severity,
+            severity="warning" if compares else self.severity,
             place=record.place,
-            message=f"{record.operator} of {record.shapes} compares each with every other: a table of "
-            f"{size(record.bytes)}{share}",
-            cause="a column and a row broadcast to a table: the loss averages over all pairs, and is least where every "
-            "prediction is the mean of the targets",
+            message=f"{record.operator} of {record.shapes} compares each with every other: {table}",
+            cause=f"a column and a row broadcast to a table: {what}",
             advice="give both the same shape: `squeeze(-1)` on the column, or `unsqueeze(1)` on the row",
             measured=kit.Measured(bytes=record.bytes, peak_bytes=peak or None),
             about=kit.About(record.operator, tuple(_SHAPES.findall(record.shapes))),
@@ -107,14 +116,19 @@ class BroadcastBlowUp(kit.Rule):
         )
 
 
-def _written_at(
-    file: kit.SourceFile, finding: kit.Finding, operator: type[ast.operator]
-) -> list[tuple[ast.expr, ast.expr]]:
+def _written_at(file: kit.SourceFile, finding: kit.Finding, operator: type[ast.AST]) -> list[tuple[ast.expr, ast.expr]]:
     """What an operator of the text joins on the line of a finding: no numbers."""
     line = finding.location.line if finding.location is not None else 0
-    nodes = (n for s in _statements(file, finding) for n in walk(s) if isinstance(n, ast.BinOp) and n.lineno == line)
-    sides = [(node.left, node.right) for node in nodes if isinstance(node.op, operator)]
+    sides = [pair for s in _statements(file, finding) for n in walk(s) for pair in _joined(n, operator, line)]
     return [pair for pair in sides if not any(isinstance(side, ast.Constant) for side in pair)]
+
+
+def _joined(node: ast.AST, operator: type[ast.AST], line: int) -> list[tuple[ast.expr, ast.expr]]:
+    if isinstance(node, ast.BinOp) and node.lineno == line and isinstance(node.op, operator):
+        return [(node.left, node.right)]
+    if isinstance(node, ast.Compare) and node.lineno == line and isinstance(node.ops[0], operator):
+        return [(node.left, node.comparators[0])] if len(node.ops) == 1 else []
+    return []
 
 
 def _meets_others(file: kit.SourceFile, finding: kit.Finding, left: ast.expr, right: ast.expr) -> bool:

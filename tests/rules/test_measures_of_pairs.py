@@ -1,0 +1,75 @@
+"""MEM204: measures that compare a column of predictions with a row of targets, and comparisons that mean all pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from example_runs import forked
+
+PROGRAM = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+torch.manual_seed(0)
+features = torch.randn(96, 12)
+labels = (features.sum(1, keepdim=True) > 0).float()
+
+if __name__ == "__main__":
+    model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for step in range(1, 33):
+        x, y = features[:64], labels[:64]
+        loss = F.binary_cross_entropy_with_logits(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(f"loss {{loss.item():.6f}}")
+        if step % 8 == 0:
+            model.eval()
+            with torch.no_grad():
+                x, y, row = features[64:], labels[64:], labels[64:, 0].clone()
+                p = (model(x) > 0).float()
+                {measure}
+            model.train()
+"""
+LINE = PROGRAM[: PROGRAM.index("{measure}")].count("\n") + 1
+FAULTY = {
+    "column, row": "right = (p == row).sum().item()",
+    "row, column": "right = (row == p).float().mean()",
+    "targets are the column": "right = (p[:, 0].clone() == y).sum()",
+    "eq": "right = p.eq(row).float().mean()",
+    "wrong ones": "wrong = (p != row).sum()",
+}
+PAIRS_OR_NONE = {
+    "columns": "right = (p == y).sum()",
+    "rows": "right = (p.squeeze(1) == row).sum()",
+    "pairs of labels": "same = (y == y.T).float().mean()",
+    "pairs of labels, given a dimension": "same = (row[:, None] == row).float().sum()",
+    "retrieval": "hits = (p.squeeze(1)[:, None] == row[None]).float().mean()",
+    "retrieval, a row": "hits = (p.squeeze(1).unsqueeze(1) == row).float().mean()",
+    "a column with itself": "same = (y == y[:, 0]).float().mean()",
+    "a mask": "mask = (p == row); best = model(x) @ torch.ones(1, 32) * mask",
+    "top 5": "top = torch.randn(32, 10).topk(5, 1)[1]; right = top.t().eq(row.view(1, -1).expand(5, 32)).sum()",
+    "first of five": "top = torch.randn(32, 10).topk(5, 1)[1]; right = (top == row[:, None]).any(1).sum()",
+    "three samples": "right = (p[:3] == row[:3]).sum()",
+}
+
+
+def findings(tmp_path: Path, measure: str) -> list[dict[str, object]]:
+    found = forked(PROGRAM.format(measure=measure), tmp_path)
+    assert found is not None
+    return [f for f in found if f["code"] == "MEM204"]
+
+
+@pytest.mark.parametrize("what", FAULTY)
+def test_measures_over_all_pairs(tmp_path: Path, what: str) -> None:
+    (found,) = findings(tmp_path, FAULTY[what])
+    assert (found["severity"], found["location"]["line"]) == ("warning", LINE)  # type: ignore[index]
+    assert "1,024 answers for 32 samples" in str(found["message"])
+
+
+@pytest.mark.parametrize("what", PAIRS_OR_NONE)
+def test_comparisons_that_mean_it(tmp_path: Path, what: str) -> None:
+    assert not findings(tmp_path, PAIRS_OR_NONE[what])
