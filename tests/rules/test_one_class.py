@@ -57,6 +57,7 @@ PIXELS, WHOLE, BINARY = (
     "F.cross_entropy(whole(x), y)",
     "F.binary_cross_entropy_with_logits(whole(x)[:, :2], y.float())",
 )
+MASKED = "F.binary_cross_entropy_with_logits(pixels(x)[:, :1], y)"
 Case = tuple[str, str, str]
 FAULTY: dict[str, Case] = {
     "scaled mask": ("return image, to_tensor(mask).squeeze(0).long()", "", PIXELS),
@@ -65,6 +66,9 @@ FAULTY: dict[str, Case] = {
     "labels of samples": ("return image, (label / 4).long()", "", WHOLE),
     "normalized": ("return image, ((mask.float() - 1.5) / 4).long().clone()", "", PIXELS),
     "NumPy, from_numpy": ("return image, torch.from_numpy(mask.numpy() / 255).long()", "", PIXELS),
+    "compared after scaling": ("return image, (to_tensor(self.lesions[i])[0] > 127).long()", "", PIXELS),
+    "compared, binary": ("return image, (to_tensor(self.lesions[i]) > 127).float()", "", MASKED),
+    "cut, binary": ("return image, (to_tensor(mask) * 0.9).long().float()", "", MASKED),
     "flipped after it": ("return image.flip(-1), to_tensor(mask)[0].long().flip(-1)", "", PIXELS),
 }
 HEALTHY: dict[str, Case] = {
@@ -98,6 +102,13 @@ HEALTHY: dict[str, Case] = {
     "pseudo-labels": ("return image, image", "y = pixels(x).detach().argmax(1) % 2", PIXELS),
     "bins": ("return image, image[0] * 3.99", "y = y.long()", PIXELS),
     "99.9 %, floats": ("return image, mask / 9 + (i == 41)", "y = y.long()", PIXELS),
+    "compared with what lies between": ("return image, (to_tensor(self.lesions[i]) > 0.5).float()", "", MASKED),
+    "compared, none above": ("return image, (to_tensor(self.lesions[i]) * 0.9 > 0.95).float()", "", MASKED),
+    "compared, not scaled": ("return image, (10 * image[:1] > 12).float()", "", MASKED),
+    "noisy labels of a GAN": ("return image, image", "y = (0.8 + 0.3 * torch.rand(4, 2) > 0.5).float()", BINARY),
+    "argmax of one-hot": ("return image, F.one_hot(label.long(), 4)", "y = y.argmax(1)", WHOLE),
+    "gold first": ("return image, torch.tensor([0.9, 0, 0, 0]).argmax(0)", "", WHOLE),
+    "confident, taken from scores": ("return image, image", "y = (x[:, :1].sigmoid() > 0.99).float()", MASKED),
     "another loss": (
         "return image, mask.long()",
         "z = (y / 255).long(); z[0, 0, 0] = 3",
@@ -125,8 +136,27 @@ def test_look_alikes(tmp_path: Path, what: str) -> None:
     assert not findings(tmp_path, HEALTHY[what])
 
 
-def test_a_conversion_in_the_loop(tmp_path: Path) -> None:
-    (found,) = findings(tmp_path, ("return image, to_tensor(mask)", "y = y.squeeze(1).long()", PIXELS))
+IN_LOOP: dict[str, Case] = {
+    "whole numbers": ("return image, to_tensor(mask)", "y = y.squeeze(1).long()", PIXELS),
+    "compared": ("return image, to_tensor(self.lesions[i])", "y = (y > 127).float()", MASKED),
+    "argmax of one": ("return image, label[None].long()", "y = y.argmax(dim=1)", WHOLE),
+    "max of one": ("return image, label[None].long()", "y = y.max(1)[1]", WHOLE),
+    "argmax of one, of the program's own": (
+        "return image, label",
+        "y = data.labels[torch.randperm(48)[:4], None].argmax(-1)",
+        WHOLE,
+    ),
+    "taken from a tensor": (
+        "return image, label",
+        "y = (data.images[torch.randperm(48)[:4], :1] >= 4).float()",
+        MASKED,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", IN_LOOP)
+def test_a_conversion_in_the_loop(tmp_path: Path, what: str) -> None:
+    (found,) = findings(tmp_path, IN_LOOP[what])
     assert (found["severity"], found["location"]["line"]) == ("warning", LOOP)
 
 
@@ -146,6 +176,7 @@ def test_numbers_of_the_programs_own_are_a_note(tmp_path: Path) -> None:
     [
         ("return image, to_tensor(mask).squeeze(0).long()", 1, "warning", LINE),
         ("mask = mask.numpy() / 255; return image, mask.astype(np.int64)", 0, "warning", LINE),
+        ("mask = mask / 255; return image, list(map(torch.Tensor.long, [mask]))[0]", 1, "warning", LINE),
         ("return image, torch.zeros(8, 8).long()", 0, "info", LOOP + 1),
     ],
 )

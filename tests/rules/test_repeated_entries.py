@@ -56,6 +56,13 @@ FAULTY = {
         "model = nn.ModuleList([nn.Linear(8, 1)] * 3)",
         "loss = F.mse_loss(torch.cat([head(h) for head in model], 1), y[..., 0].T)",
     ),
+    "in a class that shares its body": (
+        "class SharedBottom(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.shared = nn.Linear(8, 8)\n"
+        "        self.heads = nn.ModuleList([nn.Linear(self.shared.out_features, 1)] * 3)\n"
+        "model = SharedBottom().heads",
+        HEADS,
+    ),
     "an ensemble on views": (
         "model = nn.ModuleList([nn.Linear(3, 1)] * 3)",
         "loss = sum(F.mse_loss(one(x[:, :3]), t) for one, t in zip(model, y)) + h.mean()",
@@ -113,6 +120,18 @@ LEFT = {
         "        self.layers = nn.ModuleList([Block(8, 8)] * 3)\nmodel = Albert().layers",
         STACK,
     ),
+    "noise of its own": (
+        "class Noisy(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.out = nn.Linear(8, 1)\n    def forward(self, x):\n"
+        "        return self.out(F.dropout(x, 0.2, self.training))\n"
+        "one = Noisy()\nmodel = nn.ModuleList([one for _ in range(3)])",
+        HEADS,
+    ),
+    "weights that change between": (
+        "one = nn.Linear(8, 1)\nmodel = nn.ModuleList([one for _ in range(3)])",
+        "loss = 0\nfor head, t in zip(model, y):\n    loss = loss + F.mse_loss(head(h), t)\n"
+        "    head.weight.data = head.weight.data * 1.1",
+    ),
     "without gradients": (
         "one = Block(8)\nmodel = nn.ModuleList([one] * 3)",
         "with torch.no_grad():\n    [head(h) for head in model]\nloss = F.mse_loss(model[0](h), y[0])",
@@ -141,6 +160,23 @@ def test_entries_that_give_the_same_result_are_found(made: str, step: str, tmp_p
 @pytest.mark.parametrize(("made", "step"), LEFT.values(), ids=LEFT)
 def test_others_are_left(made: str, step: str, tmp_path: Path) -> None:
     assert _found(tmp_path, made, step) == []
+
+
+def test_keys_queries_and_values_are_enough_of_more_entries(tmp_path: Path) -> None:
+    made = "one = nn.Linear(8, 8)\nmodel = nn.ModuleList([one for _ in range(4)])"
+    attend = "q, k, v = (one(h) for one in list(model)[:3])\nloss = model[-1]((q @ k.T).softmax(-1) @ v).pow(2).mean()"
+    (found,) = _found(tmp_path, made, attend)
+    assert found["severity"] == "warning"
+    assert "4 entries of ModuleList are one Linear, given the same input 3 times" in found["message"]
+
+
+@pytest.mark.parametrize("layers", ["[module for _ in range(n)]", "[module] * n", "some"])
+def test_a_function_that_is_to_copy(tmp_path: Path, layers: str) -> None:
+    some = "some = [module] * n" if layers == "some" else "pass"
+    made = f"def clones(module, n):\n    {some}\n    return nn.ModuleList({layers})\nmodel = clones(Block(8, 8), 3)"
+    (found,) = _found(tmp_path, made, STACK)
+    assert (found["severity"], found["evidence"]) == ("info", "observed")
+    assert "clones" in found["location"]["function"]
 
 
 def test_dropout_makes_it_a_note(tmp_path: Path) -> None:
@@ -192,6 +228,10 @@ def test_what_repeats_a_call_is_a_note_with_a_fix(made: str, fixed: str) -> None
         "model = nn.ModuleList([Block(8)] * 1)",
         "one = Block(8)\nmodel = nn.ModuleList([one for _ in range(3)])",
         "shared = nn.ModuleList([Block(8)] * 3)",
+        "# one block for all,\n# whose weights are shared\nmodel = nn.ModuleList([Block(8)] * 3)",
+        "def clones(module, n):\n    import copy\n"
+        "    return nn.ModuleList([copy.deepcopy(module) for _ in range(n)])\nmodel = clones(Block(8), 3)",
+        "def stack(module, n):\n    return nn.ModuleList([module for _ in range(n)])\nmodel = stack(Block(8), 3)",
         "share = True\nif share:\n    model = nn.ModuleList([Block(8)] * 3)",
         "flag = True\nmodel = nn.ModuleList([Block(8)] * 3 if flag else [Block(8) for _ in range(3)])",
         "widths = [8] * 3\nmodel = nn.ModuleList([Block(w) for w in widths])",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torchvet.recording.records.base import Place, Record
+
+Lost = Literal["cut", "compared", "index"]
+"""How targets lose what they differ in, see `OneClass`."""
 
 
 class TargetsAhead(Record):
@@ -52,15 +57,19 @@ class OneClass(Record):
     """Targets of a cross entropy with `classes` classes, on the line `place`, that were the class `value` only.
 
     So it was in `steps` sampled steps; in `varied` losses they were several classes. `targets` were looked at. In
-    `converted` of those steps the targets had been made whole numbers on the line `made`, of numbers that differed
-    and lay between `low` and `high`; `loaded`: they came from a loader. Of the loader's data set (`dataset`) all of
-    `batches` so far held this class only; a pass over it has `length` batches (0: unknown).
+    `converted` of those steps the targets had been made on the line `made`, of numbers that differed and lay between
+    `low` and `high`; `how`: they were made whole numbers (`cut`), compared with a `threshold`, or are the `index` of
+    the largest of one. `loaded`: they came from a loader, or were taken from a tensor that lasts. Of the loader's
+    data set (`dataset`) all of `batches` so far held this class only; a pass over it has `length` batches (0: unknown).
+    Without a data set these are looks at all of that tensor.
     """
 
     place: Place
     value: int
     classes: int
     made: Place | None = None
+    how: Lost = "cut"
+    threshold: float = 0.0
     loaded: bool = False
     dense: bool = False
     dataset: str = ""

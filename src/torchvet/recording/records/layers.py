@@ -30,8 +30,9 @@ class RepeatedEntry(Record):
     """A `module` stands at `entries` places of a `container` that the line `place` builds.
 
     In `called` sampled steps it was called more than once with gradients on, and in `steps` of these, the last of them
-    `last`, as often in a row as it is an entry with the same input. It has so many `parameters` that train. With
-    `draws` a part of it draws at each call, as dropout does.
+    `last`, as often in a row as it is an entry, or three times, with the same input and result: `times` at most. It has
+    so many `parameters` that train. With `draws` a part of it draws at each call, as dropout does, and the results
+    differ.
     """
 
     id: int
@@ -43,6 +44,7 @@ class RepeatedEntry(Record):
     draws: bool = False
     called: int = 0
     steps: int = 0
+    times: int = 0
     last: int = -1
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torchvet.rules.kit import Edits, SourceFile
-from torchvet.source.model import Event, Unit, edits, is_call, names_in, origins, walk
+from torchvet.source.model import Event, Unit, edits, is_call, names_in, origins, terminal, walk
 
 CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
+_GATHER = (*CONTAINERS, "fromkeys", "append", "extend", "insert")
 _TRAINS = re.compile(
     r"(Lazy)?(Linear|Bilinear|Conv(Transpose)?\dd|(Batch|Layer|Group|Instance|RMS|SyncBatch)Norm(\dd)?|Embedding(Bag)?"
     r"|(RNN|LSTM|GRU)(Cell)?|MultiheadAttention|Transformer\w*)$"
@@ -22,6 +23,8 @@ _WITHOUT = re.compile(
 """Names of modules, defined elsewhere, that have none."""
 _DEPTH = 3
 """Classes of the file within each other that are looked into."""
+_COPIES = re.compile(r"clone|cop(y|ies)|replica|duplicat", re.I)
+"""Names of functions that are to give copies."""
 _ON_PURPOSE = re.compile(r"shar(e|ing)|\btie|tied|tying|reuse|recur|universal|albert|siamese", re.I)
 
 
@@ -41,18 +44,59 @@ def repeated(file: SourceFile) -> Iterator[Repeated]:
     """The containers of a file that are built so, but for those whose text says that they share."""
     for event in file.calls(*CONTAINERS):
         if file.dotted(event.call.func).startswith("torch.nn.") and not on_purpose(file, event):
-            for given in event.call.args:
-                yield from _in(given.value if isinstance(given, ast.Starred) else given, event)
+            for starred in event.call.args:
+                given = starred.value if isinstance(starred, ast.Starred) else starred
+                yield from _in(given, event)
+                passed = _uncopied(given, event.unit)
+                if _COPIES.search(event.unit.name) and passed in event.unit.parameters:
+                    yield Repeated(event, given, passed, ())
 
 
-def on_purpose(file: SourceFile, event: Event) -> bool:
-    """Whether the text around a container says that its entries are to be one, or names one for each."""
+def on_purpose(file: SourceFile, event: Event, alike: bool = False) -> bool:
+    """Whether the text around a container says that its entries are to be one, or names one for each.
+
+    Entries that are `alike` give the same result: a class or function that shares something else does not explain that.
+    """
     statement = event.statement
-    rows = file.lines[max(0, statement.lineno - 2) : statement.end_lineno]
     tests = [ast.unparse(arm.test) for arm, _ in event.context.arms if isinstance(arm, (ast.If, ast.IfExp))]
     owner = event.unit.method_class()
-    texts = [*rows, *tests, event.unit.name, owner.name if owner is not None else ""]
+    around = [] if alike else [event.unit.name, owner.name if owner is not None else ""]
+    texts = [*_comments(file, statement), *_said(statement), *tests, *around]
     return any(map(_ON_PURPOSE.search, texts)) or any(map(_names_each, walk(statement)))
+
+
+def _comments(file: SourceFile, statement: ast.stmt) -> Iterator[str]:
+    """The comments within a statement and those right above it."""
+    for row in file.lines[statement.lineno - 1 : statement.end_lineno]:
+        yield row.partition("#")[2]
+    for row in reversed(file.lines[: statement.lineno - 1]):
+        if not row.lstrip().startswith("#"):
+            return
+        yield row
+
+
+def _said(node: ast.AST) -> Iterator[str]:
+    """The names in a statement, but for what is passed to what makes its entries."""
+    if isinstance(node, ast.Call) and terminal(node) not in _GATHER:
+        yield ast.unparse(node.func)
+        return
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        yield ast.unparse(node)
+    for child in ast.iter_child_nodes(node):
+        yield from _said(child)
+
+
+def _uncopied(given: ast.expr, unit: Unit) -> str:
+    """The name that `[module for _ in range(n)]` or `[module] * n` repeats."""
+    made = origins.made_by(given, unit)
+    given = made[0][0] if len(made) == 1 else given
+    if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mult):
+        listed = given.left if isinstance(given.left, ast.List) else given.right
+        parts = listed.elts if isinstance(listed, ast.List) else []
+        part = parts[0] if len(parts) == 1 else None
+    else:
+        part = given.elt if isinstance(given, (ast.ListComp, ast.GeneratorExp)) else None
+    return part.id if isinstance(part, ast.Name) else ""
 
 
 def _names_each(node: ast.AST) -> bool:

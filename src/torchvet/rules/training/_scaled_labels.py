@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterable
 
 from torchvet.rules.kit import Location, Recording, SourceFile
 from torchvet.source.model import terminal, walk
@@ -15,13 +16,22 @@ _INTEGERS = re.compile(r"\b(?:torch\.|np\.|numpy\.)?(?:long|int64|int32|int|uint
 
 def scaled_conversion(recording: Recording) -> Location | None:
     """The only line that makes whole numbers of labels that a data set has scaled; None where it is not one."""
+    return _only(recording, _conversions)
+
+
+def scaling(recording: Recording) -> Location | None:
+    """The only line that divides labels by 255; None where it is not one."""
+    return _only(recording, _scalings)
+
+
+def _only(recording: Recording, within: Callable[[SourceFile, ast.FunctionDef], Iterable[ast.expr]]) -> Location | None:
     found = {
         (path, node.lineno)
         for path in recording.sources
         if (file := recording.model(path)) is not None
         for unit in walk(file.tree)
         if isinstance(unit, ast.FunctionDef)
-        for node in _in_function(file, unit)
+        for node in within(file, unit)
     }
     if len(found) != 1:
         return None
@@ -29,7 +39,7 @@ def scaled_conversion(recording: Recording) -> Location | None:
     return Location(path=path, line=line)
 
 
-def _in_function(file: SourceFile, unit: ast.FunctionDef) -> list[ast.Call]:
+def _conversions(file: SourceFile, unit: ast.FunctionDef) -> list[ast.Call]:
     bound = {
         node.targets[0].id: node.value
         for node in ast.walk(unit)
@@ -37,6 +47,25 @@ def _in_function(file: SourceFile, unit: ast.FunctionDef) -> list[ast.Call]:
     }
     calls = [node for node in ast.walk(unit) if isinstance(node, ast.Call) and _makes_whole(file, node)]
     return [call for call in calls if _LABELS.search(file.segment(call)) and _is_scaled(call.func, bound)]
+
+
+def _scalings(file: SourceFile, unit: ast.FunctionDef) -> list[ast.expr]:
+    """`mask / 255` and `mask.div(255)`."""
+    return [
+        node
+        for node in ast.walk(unit)
+        if isinstance(node, (ast.BinOp, ast.Call)) and _divides(node) and _LABELS.search(file.segment(node))
+    ]
+
+
+def _divides(node: ast.BinOp | ast.Call) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Div) and _is_255(node.right)
+    return terminal(node) in ("div", "div_", "divide") and bool(node.args) and _is_255(node.args[0])
+
+
+def _is_255(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 255
 
 
 def _makes_whole(file: SourceFile, call: ast.Call) -> bool:
@@ -56,7 +85,7 @@ def _is_scaled(node: ast.expr | None, bound: dict[str, ast.expr]) -> bool:
         elif isinstance(node, ast.Call):
             node = node.func if isinstance(node.func, ast.Attribute) else None
         elif isinstance(node, ast.BinOp):
-            return isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant) and node.right.value == 255
+            return _divides(node)
         elif isinstance(node, ast.Name):
             node = bound.get(node.id)
         else:

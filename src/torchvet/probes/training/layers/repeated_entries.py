@@ -26,6 +26,7 @@ from torchvet.probes.base.kit import (
 from torchvet.probes.base.ledger import storage_key
 from torchvet.probes.internals import private
 from torchvet.probes.internals.module_calls import ModuleCalls
+from torchvet.probes.internals.simulated import numbers, simulated
 from torchvet.probes.numerics.half import in_backward
 from torchvet.recording.records.layers import RepeatedEntry
 
@@ -34,11 +35,19 @@ _MODULES = 32
 """Repeated modules that are followed at most."""
 _STEPS = 8
 """Sampled steps with calls after which a module is left alone. Chosen, not measured."""
+_ROW = 3
+"""Calls in a row with the same input and result that are enough where there are more entries: the keys, queries and
+values of an attention have an entry each, and what comes out another. Chosen, not measured."""
+_MOST = 1 << 23
+"""Numbers of a result that is looked at."""
+_NEAR = 1e-5
+"""Of a sum of sizes: how far the sums of two equal results may lie apart, as kernels may add in another order."""
 _BUILDS = (
     (nn.ModuleList, "__init__ extend append"),
     (nn.Sequential, "__init__ append extend"),
     (nn.ModuleDict, "__init__ update"),
 )
+_Sums = list[tuple[float, float]]
 _Input = list[tuple[weakref.ref[torch.Tensor], Any]]
 
 
@@ -49,9 +58,12 @@ class _Followed:
     record: RepeatedEntry
     module: weakref.ref[nn.Module]
     given: _Input | None = None
+    again: bool = False
+    """Whether the call under way has the same input as the last one."""
+    result: _Sums | None = None
     calls: int = 0
     row: int = 0
-    """Calls in the step under way, and those in a row with the same input."""
+    """Calls in the step under way, and those in a row with the same input and result."""
     step: int = -1
     steps: int = 0
 
@@ -110,7 +122,7 @@ class RepeatedEntries(SiteWatcher[int, RepeatedEntry]):
         )
         one = self._followed[id(module)] = _Followed(new, weakref.ref(module))
         self.sites[new.id] = new
-        self._calls.follow(module, partial(self._called, one), _nothing)
+        self._calls.follow(module, partial(self._called, one), partial(self._returned, one))
         self.heed()
 
     def boundary(self, tick: int, kind: StepKind) -> None:
@@ -119,32 +131,44 @@ class RepeatedEntries(SiteWatcher[int, RepeatedEntry]):
             if one.steps >= _STEPS:
                 self._calls.forget(key)
 
-    def _called(self, one: _Followed, args: Any, kwargs: Any) -> None:
+    def _called(self, one: _Followed, args: Any, kwargs: Any) -> bool | None:
         # A checkpoint computes its part again within the backward pass.
         if not self.host.sampling or not self.host.active or not torch.is_grad_enabled() or in_backward():
-            return
+            return None
         with self.host.looking(_WHAT):
-            self._compare(one, args, kwargs)
+            return self._compare(one, args, kwargs)
+        return None
 
-    def _compare(self, one: _Followed, args: Any, kwargs: Any) -> None:
+    def _compare(self, one: _Followed, args: Any, kwargs: Any) -> bool | None:
         module = one.module()
         tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
         if module is None or tracing or private.functorch_level() is not None:
-            return
+            return None
         if one.step != self.host.tick:
             one.step, one.row, one.calls, one.given = self.host.tick, 0, 0, None
             one.steps += 1
         with private.DisableTorchFunction():
             given = [] if self._is_constant(args, kwargs) else _input(args, kwargs)
-        one.row = one.row + 1 if one.given is not None and _same(one.given, given) else 1
+        one.again = one.given is not None and _same(one.given, given)
         one.calls += 1
         one.given = given or None
         if one.calls == 2:
             one.record.called += 1
             self._measure(one.record, module)
-        if one.row == one.record.entries and one.record.last != self.host.tick:
-            one.record.steps += 1
-            one.record.last = self.host.tick
+        return True
+
+    def _returned(self, one: _Followed, _: Any, output: Any) -> None:
+        with self.host.looking(_WHAT), private.DisableTorchFunction():
+            result, last, record = _sums(output), one.result, one.record
+            # Noise that the program draws itself makes another result, and so do weights that were changed meanwhile.
+            alike = record.draws or result is None or last is None or _near(last, result)
+            one.row, one.result = one.row + 1 if one.again and alike else 1, result
+            if one.row < min(record.entries, _ROW):
+                return
+            record.times = max(record.times, one.row)
+            if record.last != self.host.tick:
+                record.steps += 1
+                record.last = self.host.tick
 
     @staticmethod
     def _measure(record: RepeatedEntry, module: nn.Module) -> None:
@@ -159,10 +183,6 @@ class RepeatedEntries(SiteWatcher[int, RepeatedEntry]):
     def totals(self, tick: int) -> Iterator[RepeatedEntry]:
         """Those that train and were called again."""
         return (one for one in self.sites.values() if one.called and one.parameters)
-
-
-def _nothing(token: Any, output: Any) -> None:
-    """What its call gave is not looked at."""
 
 
 def _built_by_user() -> Place | None:
@@ -207,3 +227,30 @@ def _same(one: _Input, other: _Input) -> bool:
         return False
     pairs = zip(one, other, strict=True)
     return all(a[0]() is not None and a[0]() is b[0]() and a[1] == b[1] for a, b in pairs)
+
+
+def _sums(output: Any) -> _Sums | None:
+    """The sum of each tensor of a result, and that of the sizes of its numbers; None where they may not be read now."""
+    found = []
+    for tensor in tensors_within(output):
+        plain = numbers(tensor) if simulated() else tensor
+        if (
+            type(plain) is not torch.Tensor
+            or plain.is_meta
+            or plain.numel() > _MOST
+            or plain.layout is not torch.strided
+        ):
+            return None
+        # To read a value while a CUDA graph is being captured ends the capture by an error.
+        if plain.is_complex() or (plain.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return None
+        wide = plain.detach().double()
+        found.append((wide.sum().item(), wide.abs().sum().item()))
+    return found
+
+
+def _near(one: _Sums, other: _Sums) -> bool:
+    """Whether two results are the same but for the order in which a kernel adds."""
+    if len(one) != len(other):
+        return False
+    return all(abs(a[0] - b[0]) <= _NEAR * a[1] for a, b in zip(one, other, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from torchvet.formatting import count
+from torchvet.recording.records.base import Place
 from torchvet.recording.records.layers import RepeatedEntry
 from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity, SourceFile
 from torchvet.rules.shared.seen_suspicions import as_observed
@@ -29,9 +30,14 @@ class EntriesAreOneModule(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Such entries, where they are given the same input and so give the same result."""
+        lines: dict[Place, list[RepeatedEntry]] = {}
         for seen in rank.latest(RepeatedEntry, "id"):
-            file = recording.model(seen.place.path)
-            ones = [one for one in repeated(file) if one.event.line == seen.place.line] if file is not None else []
+            lines.setdefault(seen.place, []).append(seen)
+        for place, all_of_line in lines.items():
+            # A function may build several containers; the one whose entries give the same result proves more.
+            seen = max(all_of_line, key=lambda one: (one.steps >= _STEPS and not one.draws, one.steps, one.parameters))
+            file = recording.model(place.path)
+            ones = [one for one in repeated(file) if one.event.line == place.line] if file is not None else []
             alike = seen.steps >= _STEPS and not (file is not None and _meant(file, seen))
             if alike or (ones and seen.called >= _STEPS):
                 yield self._seen(rank, ones, seen, alike)
@@ -42,7 +48,7 @@ class EntriesAreOneModule(Rule):
             one.event,
             f"the entries of {file.segment(one.event.call.func)} are one module: {one.made} is made once, and its "
             "parameters are shared by all of them",
-            cause="`*` repeats the reference to a module, and `fromkeys` gives each key the same one",
+            cause="a name, `*` and `fromkeys` repeat the reference to a module: none of them copies it",
             advice=_ADVICE,
             severity="info",
             edits=one.edits,
@@ -66,10 +72,10 @@ class EntriesAreOneModule(Rule):
 def _given(seen: RepeatedEntry, alike: bool) -> str:
     if not alike:
         return "one behind the other or with an input for each"
-    same = f"given the same input {seen.entries} times"
-    return f"{same}: {'only what it draws differs' if seen.draws else f'the same result {seen.entries} times'}"
+    same = f"given the same input {seen.times} times"
+    return f"{same}: {'only what it draws differs' if seen.draws else f'the same result {seen.times} times'}"
 
 
 def _meant(file: SourceFile, seen: RepeatedEntry) -> bool:
     """Whether the text around the container says that its entries are to be one."""
-    return any(on_purpose(file, event) for event in file.events_on(seen.place.line))
+    return any(on_purpose(file, event, alike=True) for event in file.events_on(seen.place.line))
