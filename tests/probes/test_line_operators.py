@@ -70,3 +70,16 @@ def test_what_goes_through_a_tensor_reads_its_elements() -> None:
         sum(rows)
         vector.unbind()
     assert [one.reads for one in sorted(totals(probe).lines, key=lambda one: one.place.line)] == [40, 40, 0, 0]
+
+
+def test_a_line_that_calls_a_module_is_told() -> None:
+    ledger = Ledger()
+    host: Any = SimpleNamespace(ledger=ledger, sampled_steps=1, tick=1)
+    LineOperators(host).install()
+    (probe,) = (listener.__self__ for listener in ledger.listeners)
+    layer, row = torch.nn.Linear(2, 2), torch.ones(2)
+    with ledger:
+        row * 2
+        layer(row)
+    lines = sorted(totals(probe).lines, key=lambda one: one.place.line)
+    assert [one.modules for one in lines] == [False, True]

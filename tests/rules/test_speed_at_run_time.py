@@ -362,6 +362,48 @@ def test_a_loop_over_elements_is_one_by_what_it_reads_and_takes() -> None:
     assert not found(recorded(spent(2.0, 19), more=(few,)), "OPS205")
 
 
+def over_elements(monkeypatch: pytest.MonkeyPatch, head: str, body: str, **more: Any) -> list[Finding]:
+    """What is found where a loop's head goes through a tensor and its body takes the time."""
+    text = TEXT.replace("for i in range(len(x)):", head).replace("score += x[i]", body)
+    monkeypatch.setattr(sys.modules[__name__], "TEXT", text)
+    lines = [OperatorsAt(place=at(18), count=8000, reads=8000), OperatorsAt(place=at(19), count=9000, **more)]
+    return found(recorded(spent(2.0, 19), more=(LineOperations(sampled=4, lines=lines),)), "OPS205")
+
+
+def test_a_loop_that_goes_through_a_tensor_takes_the_time_of_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = over_elements(monkeypatch, "for w in x.flatten():", "score = score + w.abs()")
+    assert finding.location is not None and (finding.location.line, finding.severity) == (19, "warning")
+    assert [one.line for one in finding.related if one.role == "loop"] == [18]
+
+
+def test_a_state_of_two_parts_that_is_carried_over_is_a_recurrence(monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = over_elements(monkeypatch, "for frame in x:", "h, c = advance(frame, (h, c))")
+    assert finding.severity == "info"
+
+
+def test_a_loop_over_rows_that_calls_a_module_is_none_over_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not over_elements(monkeypatch, "for row in x:", "score.append(model(row))", modules=True)
+
+
+def test_of_loops_in_loops_over_elements_the_inner_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = TEXT.replace(
+        "        seen = torch", "            for one in row:\n                score += one\n        seen = torch"
+    )
+    monkeypatch.setattr(sys.modules[__name__], "TEXT", text)
+    lines = [OperatorsAt(place=at(n), count=8000, reads=8000) for n in (18, 20)]
+    lines.append(OperatorsAt(place=at(21), count=8000))
+    seen = recorded(spent(1.0, 18), spent(2.0, 21), more=(LineOperations(sampled=4, lines=lines),))
+    (finding,) = found(seen, "OPS205")
+    assert finding.location is not None and finding.location.line == 21
+
+
+def test_what_python_does_without_operators_is_no_work_on_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = TEXT.replace("for i in range(len(x)):", "for row in x:").replace("score += x[i]", "decode(row.tolist())")
+    monkeypatch.setattr(sys.modules[__name__], "TEXT", text)
+    reads = LineOperations(sampled=4, lines=[OperatorsAt(place=at(18), count=8000, reads=8000)])
+    assert not found(recorded(spent(2.0, 19), more=(reads,)), "OPS205")
+
+
 def test_a_recurrence_has_no_form_over_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "TEXT", TEXT.replace("score += x[i]", "x[i] = x[i - 1] * 2"))
     reads = LineOperations(sampled=4, lines=[OperatorsAt(place=at(19), count=4000, reads=2000)])

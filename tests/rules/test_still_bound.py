@@ -23,9 +23,9 @@ def main():
 """
 
 
-def found(text: str, names: list[str], line: int = 5, graph: int = 10**7) -> Finding | None:
+def found(text: str, names: list[str], line: int = 5, graph: int = 10**7, saved: int = 10**7) -> Finding | None:
     """What a run says whose steps left these names bound at their peaks; the first is bound on this line."""
-    fields: dict[str, Any] = {"bytes": 10**7, "peak": 5 * 10**7, "saving": 10**7, "with_graph": graph}
+    fields: dict[str, Any] = {"bytes": saved, "peak": 5 * saved, "saving": saved, "with_graph": graph}
     stale = [
         StaleAtPeak(tick=t, kind="training", names=names, name_bytes=[10**7, 0][: len(names)],
                     bound=Place(FILE, line, "main"), **fields) for t in (9, 20)
@@ -70,3 +70,9 @@ def test_what_is_read_after_it_is_bound_may_be_deleted(change: tuple[str, str]) 
     text = ROLLOUTS.replace("before = state", "before = start()").replace(*change)
     seen = found(text, ["state"])
     assert seen is not None and seen.remedy is not None and seen.remedy.summary.startswith("`del state`")
+
+
+@pytest.mark.parametrize(("saved", "severity"), [(2 << 20, "info"), (64 << 20, "warning")])
+def test_a_fifth_of_a_small_peak_is_a_note(saved: int, severity: str) -> None:
+    seen = found(ROLLOUTS.replace("before = state", "before = start()"), ["state"], saved=saved)
+    assert seen is not None and seen.severity == severity

@@ -217,3 +217,17 @@ def test_of_a_tensors_hooks_what_registers_on_tensors() -> None:
         net.weight.register_hook(note)  # <-
     """
     program(text).first("net.weight._backward_hooks")
+
+
+def test_what_a_handler_keeps_is_stored_where_it_is_logged() -> None:
+    text = """
+    log = logging.getLogger()
+    log.setLevel(logging.DEBUG)
+    log.addHandler(MemoryHandler(1000))
+    def step(x):
+        log.debug("step %d", 7)
+        log.debug("features %s", x)  # <-
+    for x in xs:
+        step(x)
+    """
+    program(text).first("log.handlers[0].buffer")

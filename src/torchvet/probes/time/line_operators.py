@@ -20,6 +20,10 @@ _READING = {torch.ops.aten.select.int, torch.ops.aten._local_scalar_dense.defaul
 _UNBIND = torch.ops.aten.unbind.int
 _ITERATES = torch.Tensor.__iter__.__code__
 """`for x in t`, and all of Python's own that goes through what it is given: `sum(t)`, `max(t)`, `list(t)`."""
+_MODULE = torch.nn.Module._call_impl.__code__.co_filename
+"""Where torch calls a module."""
+_LOOKS = 16
+"""Operators of a line that tell whether it calls a module."""
 _MOST = 1000
 _MOST_SERIES = 24
 _SHOWN = 150
@@ -33,11 +37,12 @@ def within_backward() -> bool:
 class _Line:
     """One line's counts; `joined` by tick."""
 
-    __slots__ = ("count", "joined", "place", "reads")
+    __slots__ = ("count", "joined", "modules", "place", "reads")
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.count = self.reads = 0
+        self.modules = False
         self.joined: dict[int, int] = {}
 
 
@@ -69,6 +74,8 @@ class LineOperators(TimeWatcher):
                 return
             line = self._lines[key] = _Line(place)
         line.count += 1
+        if line.count <= _LOOKS and not line.modules:
+            line.modules = _in_module(frame, at)
         line.reads += _read(func, frame, at, out)
         # By tick, so that growth from step to step shows.
         if func in _JOINING and len(line.joined) < _MOST_SERIES and not within_backward():
@@ -93,6 +100,15 @@ class LineOperators(TimeWatcher):
             yield LineOperations(sampled=sampled, cut=self._cut, lines=[_told(line) for line in found])
 
 
+def _in_module(frame: FrameType | None, at: Line) -> bool:
+    """Whether an operator runs in a module that the line has called."""
+    while frame is not None and frame.f_code is not at[0]:
+        if frame.f_code.co_filename == _MODULE:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _read(func: Any, frame: FrameType, at: Line, out: Any) -> int:
     """How many elements, or rows of a few, an operator takes out of a tensor for the user's own line."""
     # What a function of torch's calls below the line is no loop of the user's.
@@ -105,4 +121,6 @@ def _read(func: Any, frame: FrameType, at: Line, out: Any) -> int:
 
 def _told(line: _Line) -> OperatorsAt:
     joined, ticks = list(line.joined.values()), list(line.joined)
-    return OperatorsAt(place=line.place, count=line.count, reads=line.reads, joined=joined, ticks=ticks)
+    return OperatorsAt(
+        place=line.place, count=line.count, reads=line.reads, modules=line.modules, joined=joined, ticks=ticks
+    )

@@ -91,13 +91,14 @@ SMALL = 64
 class OperatorsAt(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Operators that ran on one of the user's lines, or below it.
 
-    `reads` of them, called by the line itself, read an element, or a row of at most `SMALL` elements. `joined` are the
-    bytes that `cat` and `stack` made there in each of the steps `ticks`.
+    `reads` of them, called by the line itself, read an element, or a row of at most `SMALL` elements. `modules` says
+    that the line calls a module. `joined` are the bytes that `cat` and `stack` made there in each of the steps `ticks`.
     """
 
     place: Place
     count: int
     reads: int = 0
+    modules: bool = False
     joined: list[int] = []
     ticks: list[int] = []
 

@@ -41,6 +41,7 @@ def bound_of(growth: Growth, recording: Recording) -> Bound | None:
         or _history(growth, recording)
         or _slots(growth)
         or _loop(growth, recording)
+        or _call(growth, recording)
         or _stored(growth, recording)
         or _removal(growth, recording)
     )
@@ -183,6 +184,31 @@ def _loop(growth: Growth, recording: Recording) -> Bound | None:
             size = int(growth.bytes_per_step * loop.length)
             return Bound(f"it dies with the loop in line {loop.place.line} ({loop.length:,} batches)", size)
     return None
+
+
+def _call(growth: Growth, recording: Recording) -> Bound | None:
+    """What a library gathers for a call that evaluates, over a loader of known length: predictions that it returns.
+
+    The names are the library's alone: what the program's own object keeps outlives the call.
+    """
+    holding, caller = growth.holding, growth.holding.called_from
+    if growth.kind != "evaluation" or caller is None or holding.files or not of_a_library(holding):
+        return None
+    loops = (b for r in recording.ranks for b in r.all(records.training.LoopBound))
+    # One call may go over several loaders.
+    length = max((b.length for b in loops if (b.place.path, b.place.line) == (caller.path, caller.line)), default=0)
+    # It has outlived one call, so it is not made anew for each.
+    if growth.last_tick - growth.first_tick > length:
+        return None
+    most = max(growth.bytes, int(growth.bytes_per_step * length))
+    return Bound(f"the call in line {caller.line} goes over {count(length, 'batch', 'batches')}", most)
+
+
+def of_a_library(holding: records.base.Holding) -> bool:
+    """Whether a name's first variable is one of a library's function."""
+    from torchvet.snapshots.places import is_library
+
+    return holding.place is not None and is_library(holding.place.path)
 
 
 def _called_in_loop(growth: Growth, recording: Recording) -> bool:

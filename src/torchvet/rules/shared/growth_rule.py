@@ -159,13 +159,14 @@ _NAMED = 3
 
 
 def calls_keeper(growth: kit.Growth) -> kit.Place | None:
-    """The program's line that calls into a library, where that keeps what grows in a private attribute of its own."""
-    from torchvet.snapshots.places import is_library
-
+    """The program's line that calls into a library, where that keeps what grows in a private attribute of its own, or
+    under a variable of its function."""
     holding = growth.holding
-    of_a_library = holding.place is not None and is_library(holding.place.path)
+    root = holding.name.partition(".")[0]
+    # A `self` may be the program's object, and so may be what a variable leads to.
+    own = root not in ("self", "cls") and not holding.files
     private = holding.name.rpartition(".")[2].startswith("_")
-    return holding.called_from if of_a_library and private else None
+    return holding.called_from if bounds.of_a_library(holding) and (private or own) else None
 
 
 def nodes_outweigh(growth: kit.Growth) -> bool:

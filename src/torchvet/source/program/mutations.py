@@ -37,7 +37,7 @@ _ONLY_AS_STATEMENT = {"add", "update", "insert", "reset", "remove"}
 """Methods that tensors, optimizers or data frames have too, with a result that is used."""
 _READS = name_set("""
     sort reverse copy index count keys start close join backward to cuda cpu train eval step zero_grad
-    load_state_dict print info debug save flush task_done zero_ requires_grad_ detach_ share_memory_ apply
+    load_state_dict print save flush task_done zero_ requires_grad_ detach_ share_memory_ apply
     retain_grad set_description set_postfix remove_hook wait item tolist split format write seek exists parse_args
     get add_argument plot show
 """)
@@ -163,7 +163,7 @@ class MutationReader:
         elif store is None and removal is None and given and alone and name not in _READS:
             # torch's way to name what works in place.
             kind: StoreKind = "augmented" if name.endswith("_") and not name.endswith("__") else "call"
-            yield from self._found(base, keys, call, store=kind, value=given[0])
+            yield from self._found(base, keys, call, store=kind, value=_kept(given))
 
     def _setattr(self, call: ast.Call, name: str) -> Iterator[Mutation]:
         args = call.args
@@ -192,6 +192,11 @@ def _removal(name: str, args: list[ast.expr]) -> RemovalKind | None:
     if name == "get" and all(isinstance(a, ast.Constant) and isinstance(a.value, bool) for a in args):
         return "get"
     return REMOVAL_METHODS.get(name)
+
+
+def _kept(given: list[ast.expr]) -> ast.expr:
+    """What a method keeps, if it does: a message or a key may stand before it."""
+    return next((g for g in given if not isinstance(g, ast.Constant)), given[0])
 
 
 def _stored(name: str, args: list[ast.expr], given: list[ast.expr]) -> tuple[tuple[str | None, ...], ast.expr]:

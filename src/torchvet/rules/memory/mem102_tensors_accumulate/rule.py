@@ -23,7 +23,8 @@ from torchvet.source.model import Event, Unit, is_call, walk
 _OFTEN = 4
 """Steps from one store to the next below which it is no rare one."""
 _USUAL_HISTORY, _WORTH_A_WARNING = 100, 32 << 20
-"""The `history_size` of torch.optim.LBFGS where none is given; bytes of a longer one below which nobody misses them."""
+"""The `history_size` of torch.optim.LBFGS where none is given; bytes below which nobody misses
+those of a longer one, or of what a call returns for nothing."""
 _MOST = 5
 """Lines of a snapshot that are reported; the sum is in the facts."""
 
@@ -97,6 +98,10 @@ class TensorsAccumulate(growth_rule.GrowthRule):
         use = bounds.history_of(growth, recording)
         if use is not None:
             return use.history > _USUAL_HISTORY and use.history_bytes >= _WORTH_A_WARNING
+        caller = growth_rule.calls_keeper(growth)
+        if caller is not None:
+            # What the program takes from the call, it wants.
+            return _most(growth, recording) >= _WORTH_A_WARNING and _is_thrown_away(recording, caller)
         attribute = _attribute(growth)
         return attribute.startswith("_") and not recording.index.mentions(attribute)
 
@@ -202,6 +207,34 @@ class TensorsAccumulate(growth_rule.GrowthRule):
 def _attribute(growth: kit.Growth) -> str:
     """The last part of the growing name; empty for a variable."""
     return growth.holding.name.rpartition(".")[2] if "." in growth.holding.name else ""
+
+
+def _most(growth: kit.Growth, recording: kit.Recording) -> int:
+    """The bytes that a bounded growth comes to."""
+    bound = bounds.bound_of(growth, recording)
+    return (bound.bytes if bound is not None else None) or growth.bytes
+
+
+def _is_thrown_away(recording: kit.Recording, caller: kit.Place) -> bool:
+    """Whether the statement at a line is a call of an object's method and nothing else, so that nobody takes what it
+    returns: `rows.append(trainer.predict(loader))` calls two."""
+    file = recording.model(caller.path)
+    statements = (n for n in walk(file.tree) if isinstance(n, ast.Expr)) if file is not None else ()
+    for statement in statements:
+        if file is not None and statement.lineno <= caller.line <= (statement.end_lineno or 0):
+            return [n for n in walk(statement.value) if _is_on_object(file, n)] == [statement.value]
+    return False
+
+
+def _is_on_object(file: kit.SourceFile, node: ast.AST) -> bool:
+    """Whether a node calls something of what is no imported module."""
+    on = node.func if isinstance(node, ast.Call) else None
+    if not isinstance(on, ast.Attribute):
+        return False
+    root: ast.expr = on
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    return not (isinstance(root, ast.Name) and root.id in file.imports.names)
 
 
 def _of_a_library(growth: kit.Growth, store: kit.Store | None) -> str:

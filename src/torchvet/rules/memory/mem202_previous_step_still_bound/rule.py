@@ -53,8 +53,6 @@ class PreviousStepStillBound(kit.Rule):
         self, recording: kit.Recording, rank: kit.RankRecording, record: StaleAtPeak, carried: bool
     ) -> kit.Finding:
         share = record.saving / record.peak if record.peak else 0.0
-        # Both: a large share of next to nothing is nothing.
-        severity = grading.of_share(share) if record.saving >= _WORTH_A_WARNING else "info"
         first, several = record.names[0], len(record.names) > 1
         names = " and ".join(record.names[:2])
         behind = "them" if several else "it"
@@ -69,7 +67,7 @@ class PreviousStepStillBound(kit.Rule):
             advice = f"carry `{first}` over without its graph: `.detach()` it, or compute it under `torch.no_grad()`"
         return self.observed(
             rank,
-            severity=severity,
+            severity=grading.of_waste(record.saving, share),
             place=self._line(recording, record),
             message=f"{names} of the step before {'are' if several else 'is'} still bound{graph} when the next step "
             f"peaks: {size(record.bytes)}, the peak would be {size(record.saving)} ({share:.0%}) lower without",
@@ -114,7 +112,7 @@ class PreviousStepStillBound(kit.Rule):
                 yield snapshot_rule.in_memory(
                     self,
                     memory,
-                    severity=grading.of_share(share) if row.bytes >= _WORTH_A_WARNING else "info",
+                    severity=grading.of_waste(row.bytes, share),
                     message=f"{size(row.bytes)} that {snapshot_rule.named(row.place)} allocated in the step before are "
                     f"in use when the next step peaks ({share:.0%} of the peak)",
                     place=row.place,
@@ -145,9 +143,6 @@ class PreviousStepStillBound(kit.Rule):
 
 _WORTH_A_LINE = 0.01
 """Share of the peak below which nobody would change a line for it."""
-_WORTH_A_WARNING = 512 * 1024
-"""Bytes off the peak below which a large share of a tiny peak is only information: a quarter of the smallest segment
-(2 MiB) that the caching allocator reserves. Chosen, not measured."""
 _SAME_SIZE = {"softmax", "sigmoid", "log_softmax", "detach", "float", "exp", "clone", "tanh", "cpu", "contiguous"}
 
 

@@ -20,7 +20,7 @@ from torchvet.source.model.units import behind_progress
 
 if TYPE_CHECKING:
     from torchvet.analysis.line_times import Timing
-    from torchvet.recording.records.timing import LineTime
+    from torchvet.recording.records.timing import LineTime, OperatorsAt
 
 _VALUES = (ast.Name, ast.Constant, ast.Tuple, ast.Attribute, ast.Compare, ast.BoolOp)
 _PLAIN = (ast.BinOp, ast.UnaryOp, ast.Subscript, *_VALUES, ast.keyword)
@@ -77,10 +77,12 @@ class PythonLoopOverElements(TraceRule, LineCostRule):
         for (path, line), seen in lines.items():
             first, last = _loop_around(timing, path, line)
             reads[path, first, last] += seen.reads
-        for (path, first, last), number in reads.items():
-            parts = timing.innermost(path, first, last)
+        often = {loop: number for loop, number in reads.items() if number >= _READS * sampled}
+        for (path, first, last), number in often.items():
+            parts = [p for p in timing.innermost(path, first, last) if _on_elements(lines.get((path, p.place.line)))]
             cost = Cost(timing, parts)
-            if number >= _READS * sampled and cost.counts:
+            # Of a loop in a loop the inner one tells it.
+            if cost.counts and not any(_is_around((path, first, last), other) for other in often):
                 head = Place(path, first, parts[0].place.function)
                 yield self._loop(rank, parts, head, number / sampled, cost, timing)
 
@@ -152,19 +154,30 @@ class PythonLoopOverElements(TraceRule, LineCostRule):
 
 
 def _loop_around(timing: Timing, path: str, line: int) -> tuple[int, int]:
-    """The lines of the innermost loop around a line; only its own where that is the loop that trains."""
-    first, last = timing.files.loop(path, line) or (line, line)
+    """The lines of the innermost loop around a line, or of that which goes through a tensor in its head; only its own
+    where that is the loop that trains."""
+    first, last = timing.files.loop_at(path, line) or timing.files.loop(path, line) or (line, line)
     trains = any(part.phase in ("backward", "optimizer") for part in timing.below(path, first, last))
     return (line, line) if trains else (first, last)
+
+
+def _on_elements(seen: OperatorsAt | None) -> bool:
+    """Whether a line may work on elements: not what Python does without operators, and no call of a module, which
+    takes rows as well (OPS318)."""
+    return seen is not None and not seen.modules
+
+
+def _is_around(loop: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
+    return loop != other and loop[0] == other[0] and loop[1] <= other[1] and other[2] <= loop[2]
 
 
 def _recurs(timing: Timing, at: Place) -> bool:
     """Whether the loop whose head is here is a recurrence, as far as its own statements tell."""
     loop = timing.files.statement(at, {}).node
-    if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name):
+    if not isinstance(loop, ast.For):
         return False
     body = [one for one in loop.body if isinstance(one, (ast.Assign, ast.AugAssign))]
-    return _carries_over(body, loop.target.id)
+    return any(_carries_over(body, name) for name in names_in(loop.target))
 
 
 def _statements(body: list[ast.stmt]) -> list[_Assigning]:
@@ -198,11 +211,17 @@ def _is_elementwise(node: ast.AST) -> bool:
 def _carries_over(body: list[_Assigning], index: str) -> bool:
     """Whether a turn needs what another has written: `y[i - 1]`, or `h = h * a[i] + b[i]`."""
     bound = [(target, s.value) for s in body for target in _targets(s)]
-    if any(isinstance(target, ast.Name) and _rebinds(value, target.id) for target, value in bound):
+    if any(_rebinds(value, name) for target, value in bound for name in _bound_in(target)):
         return True
     written = {text_of(target.value) for target, _ in bound if isinstance(target, ast.Subscript)}
     nodes = (n for s in body for n in walk(s) if isinstance(n, ast.Subscript) and text_of(n.value) in written)
     return any(isinstance(n, ast.BinOp) and index in names_in(n) for one in nodes for n in walk(one.slice))
+
+
+def _bound_in(target: ast.expr) -> list[str]:
+    """The names that an assignment gives a value: `h, c = cell(x, (h, c))` gives it to two."""
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    return [part.id for part in parts if isinstance(part, ast.Name)]
 
 
 def _rebinds(value: ast.expr, name: str) -> bool:
