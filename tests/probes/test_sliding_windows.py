@@ -99,9 +99,35 @@ OTHERS = {
 }
 
 
+GROW = "for _ in range(12):\n    rows = torch.cat([rows, table[:9]])"
+GROWING = {
+    "gathered": f"rows = table[:40]\n{GROW}\nreturn rows.sum()",
+    "gathered with a graph": f"rows = table[:40] * model.weight\n{GROW}\nreturn rows.sum()",
+    "along another axis, in front": "rows = self.wide\nfor _ in range(12):\n"
+    "    rows = torch.cat([x[:4, None], rows], 1)\nreturn rows.sum()",
+    "read each time": f"rows = table[:40]\n{GROW}; self.step = rows.mean()\nreturn 0",
+}
+SHORT = {
+    "begun afresh": "for _ in range(12):\n    rows = torch.cat([table[:40], table[:9]])\nreturn 0",
+    "a list, joined once": "rows = [table[:9] for _ in range(12)]\nreturn torch.cat(rows).sum()",
+}
+
+
+def test_a_tensor_that_grows_within_a_step_is_seen(tmp_path: Path) -> None:
+    found = seen(tmp_path, GROWING | SHORT)
+    assert {name for name, one in found.items() if one.grown} == {*GROWING}
+    assert not any(one.copies for one in found.values())
+    # The first of each step joins what the program made otherwise.
+    assert all(one.grown == 11 * one.steps and 0 < one.seconds < one.all for one in found.values())
+    assert {name for name, one in found.items() if 2 * one.grown_read > one.grown} == {"read each time"}
+    assert {name for name, one in found.items() if one.graph} == {"gathered with a graph"}
+    assert found["gathered"].bytes == (40 + 12 * 9) * 512 * 4
+
+
 def test_a_window_that_moves_on_is_seen(tmp_path: Path) -> None:
-    found = seen(tmp_path, WINDOWS | OTHERS)
-    assert {name for name, one in found.items() if one.copies} == {*WINDOWS}
+    every = seen(tmp_path, WINDOWS | OTHERS)
+    found = {name: one for name, one in every.items() if one.copies}
+    assert {*found} == {*WINDOWS}
     for name, one in found.items():
         assert 0 < one.copies <= one.made and 0 < one.seconds < one.all, name
     # The first of each pair of steps copies what was made unseen: it says nothing, and counts as nothing.

@@ -1,4 +1,5 @@
-"""Finds lines that copy a whole window of what came last (a history, the rows of a monitor) to take in one row."""
+"""Finds lines that copy a whole window of what came last (a history, the rows of a monitor) to take in one row, and
+those that copy all that they have joined so far."""
 
 from __future__ import annotations
 
@@ -68,6 +69,9 @@ class _Line:
     read: int = 0
     kept: int = 0
     graph: int = 0
+    grown: int = 0
+    """Results that are an earlier one and more; other operators had read so many of those meanwhile."""
+    grown_read: int = 0
     seconds: float = 0.0
     all: float = 0.0
     pending: float = 0.0
@@ -81,8 +85,9 @@ class SlidingWindows(TimeWatcher):
 
     A result is a window that moved on if it consists of a part of what the same line has made before, and of little
     else: `cat` of a slice of that, `roll` of it after a few elements were written, `copy_` of a part of a storage to
-    another place in it, or a join of the tensors of an earlier join, moved by a few. Each storage has a note of the
-    line that has made it, and views of it have the same.
+    another place in it, or a join of the tensors of an earlier join, moved by a few. One that consists of all that the
+    line has made before, and of more, grows. Each storage has a note of the line that has made it, and views of it have
+    the same.
     """
 
     def __init__(self, host: Host) -> None:
@@ -181,11 +186,14 @@ class SlidingWindows(TimeWatcher):
         largest = max(tensors, key=torch.Tensor.numel)
         before = self._contents.get(largest)
         share = largest.numel() / out.numel()
-        if before is None or not (
-            before.line is line and _KEPT <= share < 1 and largest.numel() < before.numel == out.numel()
-        ):
+        own = before is not None and before.line is line and largest.numel() < out.numel()
+        grown = before if before is not None and own and largest.numel() == before.numel else None
+        if before is not None and not (own and share >= _KEPT and largest.numel() < before.numel == out.numel()):
             before = None
-        self._note_reads(args, but=before)
+        self._note_reads(args, but=before or grown)
+        # As for the line's time: what came before a step that was seen was made unseen.
+        if grown is not None and self._tick > line.first:
+            self._count_growth(line, grown, share, largest.requires_grad)
         rows = self._rows(tensors)
         if before is None and rows:
             before, share = self._moved(line, rows)
@@ -194,6 +202,13 @@ class SlidingWindows(TimeWatcher):
         if rows:
             kept = [one for one in line.recent if one[1] is not before]
             line.recent = [*kept[-_RECENT + 1 :], (rows, made)]
+
+    def _count_growth(self, line: _Line, before: _Content, share: float, graph: bool) -> None:
+        line.grown += 1
+        line.grown_read += before.read
+        line.graph += graph
+        line.seconds += share * self.host.ledger.took
+        line.ticks.add(self._tick)
 
     def _rows(self, tensors: Sequence[torch.Tensor]) -> Rows:
         """What many tensors hold; empty for few, and for what cannot be told."""
@@ -281,6 +296,7 @@ class SlidingWindows(TimeWatcher):
         elif self._tick > line.first:
             line.made += 1
             line.all += line.pending
+        line.bytes = max(line.bytes, _bytes(out))
         line.pending = 0.0
         own = weakref.ref(out.untyped_storage())
         made = _Content(line, out.numel(), _version(out), own, before.own if before is not None else None)
@@ -303,12 +319,12 @@ class SlidingWindows(TimeWatcher):
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Lines whose windows moved on, those that took most first."""
-        found = sorted((one for one in self._lines.values() if one.copies), key=lambda one: -one.seconds)
+        found = sorted((one for one in self._lines.values() if one.copies or one.grown), key=lambda one: -one.seconds)
         for line in found[:_SHOWN]:
             yield SlidingWindow(
                 id=line.id,
                 place=line.place,
-                operator=line.operator,
+                operator=line.operator or "cat",
                 bytes=line.bytes,
                 steps=len(line.ticks),
                 made=line.made,
@@ -318,6 +334,8 @@ class SlidingWindows(TimeWatcher):
                 read=line.read,
                 kept=line.kept,
                 graph=line.graph,
+                grown=line.grown,
+                grown_read=line.grown_read,
             )
 
 

@@ -263,7 +263,8 @@ class SlidingWindow(Record):
 
     The copies took `seconds`, their kept part alone, of `all` seconds of the line's operators. Another operator had
     read `read` of the windows before the next copy. `kept` were still alive at the copy after that. `graph` carried an
-    autograd graph.
+    autograd graph. `grown` results are all that the line has made before, and more; another operator had read
+    `grown_read` of those meanwhile.
     """
 
     id: int
@@ -278,6 +279,8 @@ class SlidingWindow(Record):
     read: int = 0
     kept: int = 0
     graph: int = 0
+    grown: int = 0
+    grown_read: int = 0
 
 
 class DenseTable(Record):

@@ -92,7 +92,7 @@ class CatInLoop(LineCostRule):
             at = window.place
             cost = Cost(timing, timing.innermost(at.path, at.line, at.line), _saved(window))
             if (at.path, at.line) not in grown and cost.counts:
-                yield self._moved(rank, window, cost)
+                yield self._moved(rank, window, cost) if window.copies else self._piled(rank, window, cost)
 
     def _moved(self, rank: RankRecording, window: SlidingWindow, cost: Cost) -> Finding:
         times = round(window.copies / window.steps)
@@ -105,6 +105,18 @@ class CatInLoop(LineCostRule):
             cost,
             cause=_MOVED.get(window.operator, _MOVED["cat"]),
             advice=advice,
+            hidden="backward copies its gradient as often" if window.graph else "other lines get faster as well",
+        )
+
+    def _piled(self, rank: RankRecording, window: SlidingWindow, cost: Cost) -> Finding:
+        often = f"{count(round(window.grown / window.steps))} times in a step"
+        return self.takes(
+            rank,
+            window.place,
+            f"a tensor that grows to {size(window.bytes)} is copied whole {often}: {cost.of_step()}",
+            cost,
+            cause="torch.cat makes a new tensor of all that was there, and nothing reads it before the next",
+            advice="append to a list and join it once after the loop; or write into a tensor of the final size",
             hidden="backward copies its gradient as often" if window.graph else "other lines get faster as well",
         )
 
@@ -190,6 +202,11 @@ def _is_read(window: SlidingWindow) -> bool:
 
 def _saved(window: SlidingWindow) -> float:
     """The part of its line's time that a window without copies saves; 0 where there is no such form."""
+    if not window.copies:
+        # What is read in each turn must be whole. To join a list copies each part once, as the last turn does.
+        gathers = window.grown >= _COPIES * window.steps and _COPIES * window.grown_read <= window.grown
+        last = 2 * window.steps / max(1, window.grown)
+        return max(0.0, 1 - last) * window.seconds / window.all if gathers and window.all else 0.0
     moves = window.copies >= _COPIES and 2 * window.copies >= window.made
     # Those that are kept would be overwritten; so would what a graph needs, and a list is stacked at each read.
     fixed = 2 * window.kept >= window.copies or (window.graph and _is_read(window))
