@@ -11,9 +11,11 @@ import torch
 from torchvet.probes.base.kit import Host, Place, Watcher, graphs, user_lines
 from torchvet.probes.objects import naming
 from torchvet.probes.objects.containers import tensors_in
+from torchvet.recording.records.passes import UsedUpIterator
 from torchvet.recording.records.training import LoaderMemory, LoopBound
 
 _MOST_BATCHES = 512
+_MOST_PLACES = 64
 
 
 class _Loader:
@@ -32,9 +34,14 @@ class LoaderProbe(Watcher):
         super().__init__(host)
         self._loaders: dict[int, _Loader] = {}
         self._by_place: dict[Place | None, _Loader] = {}
+        self._asked: weakref.ref[Any] | None = None
+        """The iterator that was asked last, until it gives a batch."""
+        self._ended: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._asked_after_end: dict[Place, UsedUpIterator] = {}
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """See `Watcher`."""
+        self._note_ended(iterator, caller)
         known = self._loaders.get(id(iterator))
         if known is not None and known.total.made:
             return
@@ -55,8 +62,26 @@ class LoaderProbe(Watcher):
         while len(self._loaders) > 16:
             self._loaders.pop(next(iter(self._loaders)))
 
+    def _note_ended(self, iterator: Any, caller: FrameType) -> None:
+        """Note an iterator that has given no batch, and whether this one is asked although it has ended."""
+        last = self._asked() if self._asked is not None else None
+        self._asked = weakref.ref(iterator)
+        if last is not None:
+            self._ended.add(last)
+        # Of workers that persist the same iterator begins anew. Private (`private.ATTRIBUTES`).
+        if not self._ended or iterator not in self._ended or getattr(iterator, "_num_yielded", 0) == 0:
+            return
+        place = next(iter(user_lines(caller, 1)), None)
+        if place is not None and (place in self._asked_after_end or len(self._asked_after_end) < _MOST_PLACES):
+            new = UsedUpIterator(place=place, what=type(iterator).__name__, clips=False)
+            seen = self._asked_after_end.setdefault(place, new)
+            seen.calls = seen.used_up = seen.calls + 1
+
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """See `Watcher`. While a window is open its storages are noted as inputs."""
+        self._asked = None
+        if self._ended:
+            self._ended.discard(iterator)
         loader, ledger, sampling = self._loaders.get(id(iterator)), self.host.ledger, self.host.sampling
         if loader is not None:
             loader.total.made += 1
@@ -78,9 +103,9 @@ class LoaderProbe(Watcher):
         # Weakly: a batch that the program keeps is what is being counted.
         loader.batches.append([weakref.ref(s) for s in storages[:4]])
 
-    def totals(self, tick: int) -> list[LoaderMemory | LoopBound]:
+    def totals(self, tick: int) -> list[LoaderMemory | LoopBound | UsedUpIterator]:
         """What each loop over a loader holds now."""
-        found: list[LoaderMemory | LoopBound] = []
+        found: list[LoaderMemory | LoopBound | UsedUpIterator] = [*self._asked_after_end.values()]
         for place, loader in self._by_place.items():
             total = loader.total
             total.tick, total.alive = tick, sum(any(ref() is not None for ref in batch) for batch in loader.batches)

@@ -55,3 +55,16 @@ class WalkedAgain(Record):
     nodes: int = 0
     share: float = 0.0
     kept: bool = False
+
+
+class UsedUpIterator(Record):
+    """An iterator that one line went through after its end. `clips`: it gave it to a clip function (`what`) in `calls`
+    sampled calls, and in `used_up` of them it was at its end, while `trained` parameters of the optimizers had
+    gradients. Else it asked a loader's (`what`) for a batch so many times."""
+
+    place: Place
+    what: str
+    clips: bool = True
+    calls: int = 0
+    used_up: int = 0
+    trained: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import weakref
@@ -31,7 +32,8 @@ from torchvet.probes.internals.patching import replace
 from torchvet.probes.internals.simulated import numbers
 from torchvet.probes.training.summing import trainers
 from torchvet.probes.training.summing.factors import Factors, judged
-from torchvet.recording.records.passes import SummedPasses
+from torchvet.probes.training.summing.used_up import UsedUpIterators
+from torchvet.recording.records.passes import SummedPasses, UsedUpIterator
 
 _MOST_MEASURED = 8
 """Passes of one place in a step that are measured; the others are counted."""
@@ -83,6 +85,7 @@ class SummedPassesProbe(Watcher):
         """By optimizer: the batches of each loader until its last step."""
         self._clips: list[tuple[Any, float]] = []
         """Since the last step: the norm that was found, and what it was clipped to."""
+        self._used_up = UsedUpIterators(host)
         self._scaled: set[int] = set()
         self._stepping = self._sampled = False
         self._thread = 0
@@ -94,8 +97,8 @@ class SummedPassesProbe(Watcher):
         from torch.nn.utils import clip_grad
 
         for owner, name, before in (
-            (clip_grad, "clip_grad_norm_", self._clip),
-            (clip_grad, "clip_grad_value_", self._clip),
+            (clip_grad, "clip_grad_norm_", functools.partial(self._clip, "clip_grad_norm_")),
+            (clip_grad, "clip_grad_value_", functools.partial(self._clip, "clip_grad_value_")),
             (GradScaler, "unscale_", self._unscale),
             (GradScaler, "scale", self._scale),
         ):
@@ -250,9 +253,10 @@ class SummedPassesProbe(Watcher):
         self._stepping = False
         self._taken[id(optimizer)] = self._batches.copy()
 
-    def totals(self, tick: int) -> Iterable[SummedPasses]:
-        """Those of places with several passes in a step."""
-        return [one for one in self._records.values() if one.summed or one.averaged or one.unclear]
+    def totals(self, tick: int) -> Iterable[SummedPasses | UsedUpIterator]:
+        """Those of places with several passes in a step, and of what clip functions found used up."""
+        summed = (one for one in self._records.values() if one.summed or one.averaged or one.unclear)
+        return [*summed, *self._used_up.records()]
 
     # What changes gradients ---------------------------------------------------------------------------------------
 
@@ -272,7 +276,10 @@ class SummedPassesProbe(Watcher):
     def _unscale(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], After] | None:
         return self._allowed(args)
 
-    def _clip(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], After] | None:
+    def _clip(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], After] | None:
+        if self.host.active and self.host.sampling:
+            with self.host.looking(_WHAT):
+                self._used_up.given(name, args[0] if args else kwargs.get("parameters"))
         allowed = self._allowed(args)
         if allowed is None:
             return None
