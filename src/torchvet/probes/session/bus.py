@@ -91,6 +91,7 @@ PROBES: tuple[str, ...] = (
     "training.first_statistics.FollowedAverages",
     "training.mixed_samples.MixedSamplesProbe",
     "training.sequences.batch_as_sequence.BatchAsSequenceProbe",
+    "training.sequences.padded_reads.PaddedReads",
     "training.fast_statistics.JumpingStatistics",
     "training.unchanged_copies.UnchangedCopies",
     "training.changed_by_reading.ChangedDatasets",

@@ -130,3 +130,22 @@ class ClampedScores(Record):
     classes: int = 0
     dead: int = 0
     last: int = -1
+
+
+class PaddedRead(Record):
+    """Padding is taken for data on the line `place`, in `steps` sampled steps.
+
+    `kind`: "last" where the last step of a recurrent `layer`'s result is read, "state" where its last state is, "hides"
+    where a mask of attention hides what is no padding. Of `rows` rows of `length` steps (by the last) `padded` end
+    earlier, by `padding` steps together.
+    """
+
+    place: Place
+    kind: str
+    layer: str
+    steps: int = 0
+    rows: int = 0
+    padded: int = 0
+    padding: int = 0
+    length: int = 0
+    last: int = -1
