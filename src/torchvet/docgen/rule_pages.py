@@ -48,6 +48,7 @@ SYMPTOMS: dict[str, tuple[str, ...]] = {
         "DEV102",
         "DEV103",
         "DEV109",
+        "NUM113",
         "NUM116",
     ),
     "Validation is worse than it should be": ("TRN103", "TRN110", "NUM108", "MEM104"),
