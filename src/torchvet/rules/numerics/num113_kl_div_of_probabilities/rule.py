@@ -10,8 +10,8 @@ from torchvet.rules.kit import Edits, Finding, Findings, Measured, RankRecording
 from torchvet.rules.shared.normalised import LOGARITHMIC, losses, normalised
 from torchvet.source.model import argument, edits
 
-_STEPS = 3
-"""Sampled steps from which on it is a habit. Chosen, not measured."""
+_STEPS = 2
+"""Sampled steps from which on it is a habit: a whole batch each. Chosen, not measured."""
 _LOGS = {"softmax": "log_softmax", "Softmax": "LogSoftmax"}
 _WHY = {
     "nll_loss": "it takes the number of the right class, and averages them: it rewards a large number, and punishes no "
