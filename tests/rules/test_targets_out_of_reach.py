@@ -14,6 +14,8 @@ from torchvet.finding import About, Finding
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.labels import TargetsOutside
 from torchvet.rules import rule
+from torchvet.rules.training.fixes.sequentials import activation_of
+from torchvet.source.model import SourceFile
 
 PROGRAM = """
 import torch
@@ -325,3 +327,18 @@ MADE_ELSEWHERE = [
 def test_what_the_text_does_not_show_is_left(text: str) -> None:
     about = About(operands=("Net.head.3",))
     assert fixed_lines("TRN130", text, "return self.head", about=about) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "line"),
+    [
+        ("Net.head.3", "self.head(x)", 6),
+        ("", "self.head(self.body(x))", 6),
+        ("", "self.head(self.body(x)).abs()", None),
+        ("Net.head.1", "self.head(x)", None),
+    ],
+)
+def test_the_line_that_makes_the_activation(module: str, call: str, line: int | None) -> None:
+    text = "from torch import nn\n" + SEQUENTIAL.replace("self.head(x)", call)
+    at = activation_of(SourceFile("net.py", text), text[: text.index("return")].count("\n") + 1, module)
+    assert (at.line if at is not None else None) == line

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from torchvet.rules.kit import Edit, Edits, Finding, SourceFile, about, events_at
+from torchvet.rules.kit import Edit, Edits, Finding, Location, SourceFile, about, events_at
 from torchvet.source.model import Event, edits, origins
 
 _NAMES = (
@@ -40,15 +40,32 @@ def without_last(file: SourceFile, made: ast.Call, modules: Collection[str]) -> 
 def without_activation(file: SourceFile, finding: Finding) -> Edits:
     """The Sequential that is called on the finding's line, without the activation at its end that the finding names.
     Nothing where it is a part of a part: others may be made by the same line."""
-    parts = about(finding).operands[0].split(".") if about(finding).operands else []
-    if not parts[1:] or len(parts) > _PARTS or not parts[-1].isdigit():
-        return ()
-    found = []
-    for event in events_at(file, finding):
-        made = modules_made(event) if isinstance(event.node, ast.Call) else []
-        if len(made) == 1 and len(made[0].args) == int(parts[-1]) + 1 and not _spread(made[0]):
-            found.append(without_last(file, made[0], _ACTIVATIONS))
+    module = about(finding).operands[0] if about(finding).operands else ""
+    found = [without_last(file, made, _ACTIVATIONS) for made in _ended(events_at(file, finding), module)]
     return found[0] if len(found) == 1 else ()
+
+
+def activation_of(file: SourceFile | None, line: int, module: str) -> Location | None:
+    """Where the activation is made that ends the Sequential which is called on a line; None where that is unsure. The
+    path of an activation that works in place is not known (empty): the outermost call of the line is meant."""
+    if file is None:
+        return None
+    calls = [event for event in file.events_on(line) if isinstance(event.node, ast.Call)]
+    made = _ended(calls, module) if module else [one for event in calls[-1:] for one in modules_made(event)]
+    last = made[0].args[-1] if len(made) == 1 and made[0].args else None
+    known = isinstance(last, ast.Call) and file.dotted(last.func) in _ACTIVATIONS
+    return Location(path=file.path, line=last.lineno) if known and last is not None else None
+
+
+def _ended(events: Iterable[Event], module: str) -> list[ast.Call]:
+    """The Sequentials that are called, and that end with the module of this path."""
+    parts = module.split(".")
+    if not parts[1:] or len(parts) > _PARTS or not parts[-1].isdigit():
+        return []
+    called = [made for event in events if isinstance(event.node, ast.Call) and (made := modules_made(event))]
+    return [
+        one[0] for one in called if len(one) == 1 and len(one[0].args) == int(parts[-1]) + 1 and not _spread(one[0])
+    ]
 
 
 def _spread(call: ast.Call) -> bool:

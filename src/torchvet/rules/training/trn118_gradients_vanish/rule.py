@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from torchvet.finding import Location
 from torchvet.formatting import count, percent
 from torchvet.recording.records.layers import ClampedScores, DeadActivation
-from torchvet.rules.kit import About, Edits, Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile
-from torchvet.rules.training.fixes.sequentials import without_activation
+from torchvet.rules.kit import (
+    About,
+    Edits,
+    Finding,
+    Findings,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+)
+from torchvet.rules.training.fixes.sequentials import activation_of, without_activation
 
 _STEPS = 3
 """Sampled steps from which on it is no accident. Chosen, not measured."""
@@ -33,7 +44,8 @@ class GradientsVanish(Rule):
         places = [one.place for one in dead]
         for seen in rank.latest(ClampedScores, "loss"):
             if seen.steps >= _STEPS and seen.place not in places:
-                yield self._scores(rank, seen)
+                made = activation_of(recording.model(seen.place.path), seen.place.line, seen.module)
+                yield self._scores(rank, seen, made)
 
     def _seen(self, rank: RankRecording, seen: DeadActivation, others: list[DeadActivation]) -> Finding:
         kind = _NAMES.get(seen.operator, seen.operator)
@@ -56,7 +68,7 @@ class GradientsVanish(Rule):
             related=[self.beside("also-dead", "gives nothing else either", one.place) for one in others],
         )
 
-    def _scores(self, rank: RankRecording, seen: ClampedScores) -> Finding:
+    def _scores(self, rank: RankRecording, seen: ClampedScores, made: Location | None) -> Finding:
         what = f"{count(seen.dead, 'class', 'classes')} of {seen.classes} got 0 for all their own samples lately"
         where = f" in `{seen.module}`" if seen.module else ""
         return self.observed(
@@ -69,6 +81,9 @@ class GradientsVanish(Rule):
             advice="end the model with the layer before the ReLU: scores may be negative",
             severity="warning" if seen.dead else "info",
             measured=Measured(steps=seen.steps),
-            related=[self.beside("loss", "the loss that takes the scores", seen.loss)],
+            related=[
+                self.beside("loss", "the loss that takes the scores", seen.loss),
+                *([self.beside("activation", "the ReLU that ends them", made)] if made is not None else []),
+            ],
             about=About(variant="scores", operands=(seen.module,)),
         )

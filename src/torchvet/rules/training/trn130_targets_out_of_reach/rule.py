@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from torchvet.finding import Location
 from torchvet.formatting import count, percent
 from torchvet.recording import records
-from torchvet.rules.kit import About, Edits, Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile
-from torchvet.rules.training.fixes.sequentials import without_activation
+from torchvet.rules.kit import (
+    About,
+    Edits,
+    Finding,
+    Findings,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+)
+from torchvet.rules.training.fixes.sequentials import activation_of, without_activation
 
 _STEPS = 3
 """Sampled steps with such targets, from which on it is a habit. Chosen, not measured."""
@@ -49,9 +60,11 @@ class TargetsOutOfReach(Rule):
             if seen.stray < max(_STEPS, _HABIT * seen.steps) or values is None or values[0] == values[1]:
                 continue
             if seen.below + seen.above >= _LEAST * seen.targets:
-                yield self._finding(rank, seen)
+                yield self._finding(
+                    rank, seen, activation_of(recording.model(seen.place.path), seen.place.line, seen.module)
+                )
 
-    def _finding(self, rank: RankRecording, seen: records.labels.TargetsOutside) -> Finding:
+    def _finding(self, rank: RankRecording, seen: records.labels.TargetsOutside, at: Location | None) -> Finding:
         name = _NAMES.get(seen.operator, seen.operator)
         share = (seen.below + seen.above) / max(1, seen.targets)
         # The squares of what is out of reach are small where it is noise at the end of the range.
@@ -75,7 +88,10 @@ class TargetsOutOfReach(Rule):
             advice=f"end the model with the layer before {name}; or scale the targets into its range",
             severity="warning" if share >= _MANY and floor >= _FLOOR else "info",
             measured=Measured(steps=seen.steps),
-            related=[self.beside("loss", "the loss that compares them", seen.loss)],
+            related=[
+                self.beside("loss", "the loss that compares them", seen.loss),
+                *([self.beside("activation", f"the {name} that ends the prediction", at)] if at is not None else []),
+            ],
             about=About(variant=seen.operator, operands=(seen.module,)),
         )
 
