@@ -184,12 +184,8 @@ class SlidingWindows(TimeWatcher):
             self._note_reads(args)
             return
         largest = max(tensors, key=torch.Tensor.numel)
-        before = self._contents.get(largest)
         share = largest.numel() / out.numel()
-        own = before is not None and before.line is line and largest.numel() < out.numel()
-        grown = before if before is not None and own and largest.numel() == before.numel else None
-        if before is not None and not (own and share >= _KEPT and largest.numel() < before.numel == out.numel()):
-            before = None
+        before, grown = self._carried(line, largest, out)
         self._note_reads(args, but=before or grown)
         # As for the line's time: what came before a step that was seen was made unseen.
         if grown is not None and self._tick > line.first:
@@ -202,6 +198,15 @@ class SlidingWindows(TimeWatcher):
         if rows:
             kept = [one for one in line.recent if one[1] is not before]
             line.recent = [*kept[-_RECENT + 1 :], (rows, made)]
+
+    def _carried(self, line: _Line, part: torch.Tensor, out: torch.Tensor) -> tuple[_Content | None, _Content | None]:
+        """What the line has made before, of which the largest part of its result is nearly all; or all, so that it
+        grows."""
+        before = self._contents.get(part)
+        if before is None or before.line is not line or part.numel() >= out.numel():
+            return None, None
+        moved = _KEPT * out.numel() <= part.numel() < before.numel == out.numel()
+        return before if moved else None, before if part.numel() == before.numel else None
 
     def _count_growth(self, line: _Line, before: _Content, share: float, graph: bool) -> None:
         line.grown += 1

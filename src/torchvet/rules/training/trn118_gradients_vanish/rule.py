@@ -5,17 +5,7 @@ from __future__ import annotations
 from torchvet.finding import Location
 from torchvet.formatting import count, percent
 from torchvet.recording.records.layers import ClampedScores, DeadActivation
-from torchvet.rules.kit import (
-    About,
-    Edits,
-    Finding,
-    Findings,
-    Measured,
-    RankRecording,
-    Recording,
-    Rule,
-    SourceFile,
-)
+from torchvet.rules.kit import About, Edits, Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.training.fixes.sequentials import activation_of, without_activation
 
 _STEPS = 3
