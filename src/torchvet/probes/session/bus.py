@@ -82,6 +82,7 @@ PROBES: tuple[str, ...] = (
     "training.labels.out_of_reach.TargetsOutOfReach",
     "training.labels.one_class.OneClassProbe",
     "training.labels.no_logarithms.NoLogarithmsProbe",
+    "training.labels.unfit.UnfitLabelsProbe",
     "training.layers.linear_networks.LinearNetworks",
     "training.layers.repeated_entries.RepeatedEntries",
     "training.layers.dead_activations.DeadActivations",

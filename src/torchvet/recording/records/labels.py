@@ -9,6 +9,9 @@ from torchvet.recording.records.base import Place, Record
 Lost = Literal["cut", "compared", "index"]
 """How targets lose what they differ in, see `OneClass`."""
 
+Unfit = Literal["signs", "outside", "several", "scores", "logarithms", "sums", "indices"]
+"""What a loss takes labels for something else by, see `UnfitLabels`."""
+
 
 class TargetsAhead(Record):
     """Targets of a cross entropy, on the line `place`, that are tokens of the sequences that an embedding got.
@@ -100,4 +103,32 @@ class NoLogarithms(Record):
     scores: int = 0
     low: float = 0.0
     high: float = 0.0
+    last: int = -1
+
+
+class UnfitLabels(Record):
+    """Labels that a `loss` on the line `place` was given in `steps` sampled steps, and takes for something else.
+
+    `form`: `signs` where it expects -1 and 1 and none is below 0; `outside` of 0 to 1 where it expects probabilities;
+    rows that are no shares of 1, since they hold `several` ones, `scores` below and above 0, `logarithms` of shares, or
+    other `sums`; `indices` where a row of 0 and 1 stands for a list of classes. In `unfit` of these steps it was so; in
+    `doubtful` ones of them it may be meant. In `fit` steps the labels were right. Of `labels` (numbers, or rows)
+    `strays` were not. The labels lay between `low` and `high`; `pair`: they were one of two numbers. They were made on
+    the line `made`. `matched`: the scores are of pairs within a batch, or of a list of items: several may be right.
+    """
+
+    place: Place
+    loss: str
+    form: Unfit
+    made: Place | None = None
+    steps: int = 0
+    unfit: int = 0
+    doubtful: int = 0
+    fit: int = 0
+    labels: int = 0
+    strays: int = 0
+    low: float = 0.0
+    high: float = 0.0
+    pair: bool = True
+    matched: bool = False
     last: int = -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -11,13 +10,13 @@ import torch
 from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, SiteWatcher, StepKind, graphs, overloads
 from torchvet.probes.internals.simulated import plain_values
 from torchvet.probes.numerics import half
+from torchvet.probes.training.labels.asked import asking
 from torchvet.recording.records.labels import NoLogarithms
 
 _CLASSES = overloads("nll_loss_forward nll_loss2d_forward")
 _LATTICES = overloads("_ctc_loss _ctc_loss.Tensor")
 _DIVERGENCES = overloads("xlogy.Tensor")
 """What `kl_div` does with its target, unless that is a logarithm too."""
-_FRAMES = 6
 _MOST = 1 << 22
 """Numbers of an input that is looked at."""
 _STEPS = 16
@@ -64,8 +63,8 @@ class NoLogarithmsProbe(SiteWatcher[Place, NoLogarithms]):
         self._lost("ctc_loss", args[0], -1)
 
     def _diverged(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        given = _given_to("kl_div")
-        if isinstance(given, torch.Tensor):
+        asked = asking("kl_div")
+        if asked is not None and isinstance(given := asked[1].get("input"), torch.Tensor):
             self._lost("kl_div", given, -1)
 
     def _lost(self, loss: str, given: torch.Tensor, dim: int) -> None:
@@ -99,15 +98,3 @@ class NoLogarithmsProbe(SiteWatcher[Place, NoLogarithms]):
         # A logarithm of a probability is never above 0.
         elif high > fine:
             record.scores += first
-
-
-def _given_to(function: str) -> Any:
-    """The input of the function of `torch.nn.functional` that calls the operator that is heard."""
-    frame: Any = sys._getframe(1)
-    for _ in range(_FRAMES):
-        if frame is None:
-            break
-        if frame.f_code.co_name == function and frame.f_globals.get("__name__") == "torch.nn.functional":
-            return frame.f_locals.get("input")
-        frame = frame.f_back
-    return None
