@@ -11,7 +11,7 @@ from handmade import FILE, census, evidence, heap, holding, outcome, program, re
 
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
-from torchvet.recording.records.base import Place, Record, Site, SiteBytes, Stranger, Window
+from torchvet.recording.records.base import Place, Record, Site, SiteBytes, StepKind, Stranger, Window
 from torchvet.recording.records.memory import ObjectLine, ObjectLines
 from torchvet.recording.records.training import CollectorUse, HostSamples
 from torchvet.renderers.verdict import verdict
@@ -104,6 +104,22 @@ def test_a_heap_that_grows_while_no_tensor_does() -> None:
     (one,) = found(windows(), heap(80, grows=60_000))
     assert one.severity == "error" and one.location is None and one.measured.exhausted_at_step
     assert one.message.startswith("the heap grows by 60.0 kB per step (between 60.0 kB and 60.0 kB) beyond the")
+
+
+@pytest.mark.parametrize(
+    ("rounds", "within", "severity"), [(3, 0, "info"), (3, 60_000, "error"), (8, 0, "error")], ids=str
+)
+def test_a_heap_that_grows_from_round_to_round_only_takes_some_rounds(rounds: int, within: int, severity: str) -> None:
+    """A round is a training of 4 steps and an evaluation of 36, each step of which leaves something behind."""
+    kinds: list[StepKind] = [*["training"] * 4, *["evaluation"] * 36]
+    every = [step for n in range(rounds) for m in range(40) for step in steps(1, kinds[m], 40 * n + m + 1)]
+    ticks = list(range(1, 40 * rounds + 1))
+    left = 60_000 - within
+    sizes = [100_000_000 + within * n + left * (36 * (n // 40) + max(0, n % 40 - 4)) for n in ticks]
+    samples = HostSamples(ticks=ticks, heap=sizes)
+    known = program(memory_limit=24 << 30)
+    report = diagnose(recording(known, every, windows(), samples, outcome(40 * rounds)))
+    assert [f.severity for f in report.findings if f.code == "MEM118"] == [severity]
 
 
 def traced(amount: float, storages: float = 0.0) -> ObjectLines:

@@ -45,6 +45,19 @@ def longest_evaluation(rank: RankRecording) -> int:
     return most
 
 
+def training_stretches(rank: RankRecording) -> list[tuple[int, int]]:
+    """The first and the last tick of each stretch of training steps between two evaluations, or an evaluation and an
+    end of the run."""
+    found: list[tuple[int, int]] = []
+    before: StepKind | None = None
+    for step in current_steps(rank):
+        first = step.n - step.count + 1
+        if step.kind != "evaluation":
+            found.append((found.pop()[0] if found and before != "evaluation" else first, step.n))
+        before = step.kind
+    return found
+
+
 def steps_between(rank: RankRecording, first: int, last: int) -> tuple[StepKind, int]:
     """The kind of step that a rate goes by, and how many of it lie between two ticks.
 

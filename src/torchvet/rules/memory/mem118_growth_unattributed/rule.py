@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from torchvet.analysis import growth_of
 from torchvet.analysis.growth import known_rate, searched, usable_censuses
+from torchvet.analysis.memory_series import device_sizes, heap_sizes, per_step, resident_sizes
+from torchvet.analysis.steps import training_stretches
 from torchvet.formatting import count, size
 from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity, grading, records
 from torchvet.rules.memory import _workers
@@ -87,6 +91,7 @@ class GrowthUnattributed(Rule):
         # A few kilobytes that are traced may still be of a container that fills: those stay a note.
         sure = sure or (shown.sure and rate > witnesses.sampled_thresholds(rank)[1])
         sites = _surviving(rank)[:_SITES] if witnesses.without_a_name(rank) else []
+        sure = sure and not _rises_between_few(rank, counted)
         end = self._end(rank, rate) if sure else None
         between = f"between {size(counted.low or 0.0)} and {size(counted.high or 0.0)}"
         return self.observed(
@@ -134,8 +139,28 @@ _BESIDE = 2.0
 """Times what names explain of an allocator's growth that the rest must be: each tensor costs more than it shows."""
 _MOST_KNOWN, _NOT_KNOWN = 0.5, 0.1
 """Shares of what grows from which on it is known memory, and up to which that has no part in it."""
+_ROUNDS, _WITHIN = 6, 0.5
+"""Rounds from which on a trend over them is one; and the share of the rate that memory rises by within training, from
+which on it is no matter of rounds. Chosen, not measured."""
 _STEADY = 0.5
 """The least share of its rate that the lower end of the interval has where growth is steady."""
+
+
+def _rises_between_few(rank: RankRecording, counted: witnesses.Witness) -> bool:
+    """Whether memory rises from round to round only, each of a training and an evaluation, of which there were few:
+    what a round leaves behind may go with the next one, as a Trainer's cycles do."""
+    stretches = training_stretches(rank)
+    if not 1 < len(stretches) < _ROUNDS:
+        return False
+    sizes = device_sizes(rank) if counted.name == "device memory" else heap_sizes(rank) or resident_sizes(rank)
+    rates = []
+    # The first one is warming up.
+    for first, last in stretches[1:]:
+        within = [one for one in sizes if first <= one[0] <= last]
+        if len(within) > 1 and within[-1][0] > within[0][0]:
+            rates.append((within[-1][1] - within[0][1]) / (within[-1][0] - within[0][0]))
+    trend, _ = per_step(rank, sizes)
+    return not rates or trend is None or median(rates) < _WITHIN * trend.rate
 
 
 def _likely(rank: RankRecording, counted: witnesses.Witness) -> tuple[str, bool]:
