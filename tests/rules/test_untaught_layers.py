@@ -23,6 +23,13 @@ class Scale(nn.Module):
     def forward(self, x):
         return x * self.by
 
+class Parts(nn.Module):
+    def __init__(self, enter, leave):
+        super().__init__()
+        self.used, self.masked = nn.Linear(enter, leave), nn.Linear(enter, leave)
+    def forward(self, x):
+        return torch.stack([self.used(x), 0 * self.masked(x)]).sum(0)
+
 class Low(nn.Linear):
     def __init__(self, enter, leave):
         super().__init__(enter, leave)
@@ -78,6 +85,7 @@ NO_LOGARITHMS: dict[str, tuple[str, str]] = {
     "NLL, a module": ("nn.NLLLoss()(torch.softmax(z, -1), y)", "probabilities"),
     "KL of probabilities": (f"F.kl_div(F.softmax(z, 1), {SOFT}, reduction='batchmean')", "probabilities"),
     "KL of scores": (f"nn.KLDivLoss(reduction='sum')(z, {SOFT})", "numbers between"),
+    "NLL of scores by hand": ("F.nll_loss(z @ torch.eye(5) + torch.ones(5), y)", "numbers between"),
     "KL, both in logarithms but the input": (f"F.kl_div(z.softmax(1), ({SOFT}))", "probabilities"),
     "pixels": ("F.nll_loss(z[..., None, None].softmax(1), y[:, None, None])", "probabilities"),
     "CTC of probabilities": (
@@ -101,6 +109,13 @@ LOGARITHMS = {
     "mixture": "F.nll_loss(torch.logaddexp(z.log_softmax(1), z.flip(1).log_softmax(1)) - 0.6931, y)",
     "soft targets": f"F.cross_entropy(z, {SOFT})",
     "half": "F.nll_loss(z.bfloat16().log_softmax(1).float(), y)",
+    "densities": "F.nll_loss(torch.distributions.Normal(z.mean(1, True) / 99, 0.1).log_prob(z * 0), y)",
+    "densities of several numbers, and a prior": (
+        "F.nll_loss(torch.distributions.Independent(torch.distributions.Normal(z[..., None].expand(48, 5, 2) / 99, 0.1)"
+        ", 1).log_prob(torch.zeros(48, 5, 2)) + torch.tensor(0.2).log(), y)"
+    ),
+    "log of a sum and a little": "F.nll_loss((z.softmax(1) * 0.99 + 0.05).log(), y)",
+    "weighted, in another shape": "F.nll_loss((z.log_softmax(1) * torch.randn(48, 1)).view(-1, 5), y)",
     "smoothed": "0.9 * F.nll_loss(z.log_softmax(1), y) - 0.1 * z.log_softmax(1).mean()",
 }
 
@@ -122,6 +137,10 @@ DEAD: dict[str, Case] = {
     "bias": {"model": "nn.Sequential(shifted(nn.Linear(12, 16), -20), nn.ReLU(), nn.Linear(16, 5))"},
     "in place": {"model": "nn.Sequential(shifted(nn.Linear(12, 16), -20), nn.ReLU(True), nn.Linear(16, 5))"},
     "ReLU6, at its other end": {"model": "nn.Sequential(shifted(nn.Linear(12, 16), 40), nn.ReLU6(), nn.Linear(16, 5))"},
+    "Hardsigmoid, at its ends": {
+        "model": "nn.Sequential(shifted(nn.Linear(12, 16), 40), nn.Hardsigmoid(), nn.Linear(16, 5))",
+    },
+    "Hardswish": {"model": "nn.Sequential(shifted(nn.Linear(12, 16), -20), nn.Hardswish(), nn.Linear(16, 5))"},
     "regression": {
         "model": "nn.Sequential(nn.Linear(12, 16), nn.ReLU(), shifted(nn.Linear(16, 1), -9), nn.ReLU())",
         "loss": "F.mse_loss(z[:, 0], y.float())",
@@ -141,6 +160,14 @@ ALIVE: dict[str, Case] = {
     },
     "zeros at first": {"before": "nn.init.zeros_(model[2].weight)"},
     "beside a shortcut": {"loss": "F.cross_entropy(z + F.relu(z - 1e4), y)"},
+    "a cap that holds, beside a layer that counts for nothing": {
+        "model": "nn.Sequential(nn.Linear(12, 16), nn.ReLU(), Parts(16, 5))",
+        "loss": f"{LOSS} + F.relu(z.norm(dim=1) - 1e4).mean()",
+    },
+    "a hinge that is satisfied, after another loss": {
+        "loss": f"{LOSS}; (z.sum() * 0.1).backward(retain_graph=True); optimizer.zero_grad(); "
+        "loss = F.relu(z - z.detach() - 1).mean()",
+    },
     "nothing in it": {"loss": f"{LOSS} + F.relu(z[:0]).sum()"},
     "evaluated": {"loss": f"{LOSS} + 0 * F.relu(z.detach() - 1e4).sum()"},
 }
@@ -203,6 +230,10 @@ TOLD_APART: dict[str, Case] = {
         "model": "nn.Sequential(nn.Embedding(20, 8), nn.Flatten(), nn.Linear(96, 5))",
         "before": "nn.init.zeros_(model[0].weight)",
         "given": "(x * 2 + 9).long().clamp(0, 19)",
+    },
+    "a head whose loss counts for nothing yet": {
+        "model": "nn.Sequential(nn.Linear(12, 16), nn.ReLU(), Parts(16, 5))",
+        "before": "nn.init.zeros_(model[2].masked.weight)",
     },
     "no rate": {"before": "nn.init.zeros_(model[2].weight)", "rate": 0.0},
     "normalization": {"model": "nn.Sequential(nn.Linear(12, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 5))"},

@@ -19,6 +19,7 @@ from torchvet.probes.base.kit import (
     overloads,
 )
 from torchvet.probes.internals import private
+from torchvet.probes.internals.simulated import plain_values
 from torchvet.recording.records.memory import PairTable
 
 _MEETING = overloads("sub.Tensor add.Tensor")
@@ -80,31 +81,41 @@ class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
         if not isinstance(right, torch.Tensor) or not isinstance(left, torch.Tensor):
             return None
         # Either operand may be the column.
+        # Without gradients nobody's `unsqueeze` is seen, and nothing is learned.
+        if func in _MEETING and not torch.is_grad_enabled() and left.shape != right.shape:
+            return self._measured(func, left, right, table)
         rows = _rows(left, right) or _rows(right, left)
-        if rows and func in _MEETING and _is_meant(left, right):
-            return None
-        place = self.host.line() if rows else None
+        meant = rows and func in _MEETING and _is_meant(left, right)
+        place = self.host.line() if rows and not meant else None
         # A backward pass repeats the shapes of its forward: it is no second fault.
         if place is None or private.graph_task() != -1:
             return None
         return self._add(place, bare_name(func), rows, bool(_rows(left, right)), table)
 
-    def _add(self, place: Place, name: str, rows: int, column_first: bool, table: torch.Tensor) -> PairTable:
+    def _add(
+        self, place: Place, name: str, rows: int, column_first: bool, table: torch.Tensor, measures: bool = False
+    ) -> PairTable:
         shapes = f"({rows}, 1) and ({rows},)" if column_first else f"({rows},) and ({rows}, 1)"
         new = PairTable(place=place, operator=name, shapes=shapes, bytes=0)
         record = self.sites.setdefault((place, name), new)
+        record.rows = rows if measures else 0
         record.calls += 1
         record.bytes = max(record.bytes, rows * rows * table.element_size())
         return record
 
     def _compared(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        left, right = args
-        if out.ndim != 2 or out.shape[0] != out.shape[1] or out.shape[0] < _FEWEST_COMPARED:
-            return
+        record = self._measured(func, args[0], args[1], out)
+        if record is not None:
+            self._tables.put(out, record)
+
+    def _measured(self, func: Any, left: Any, right: Any, table: torch.Tensor) -> PairTable | None:
+        if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) < _FEWEST_COMPARED:
+            return None
         column, row = (left, right) if left.ndim == 2 else (right, left)
-        place = self.host.line() if _meet_unasked(column, row) else None
-        if place is not None:
-            self._tables.put(out, self._add(place, bare_name(func), len(row), column is left, out))
+        place = self.host.line() if _meet_unasked(column, row) and not _is_grid(row) else None
+        if place is None:
+            return None
+        return self._add(place, bare_name(func), len(row), column is left, table, measures=True)
 
     def _kept(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         if self._tables:
@@ -119,17 +130,19 @@ class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
 
 
 def _rows(column: torch.Tensor, row: torch.Tensor) -> int:
-    """How many rows a column has that meets a row of as many: 0 where they do not stretch each other, where the column
-    carries no gradient or the row does (scores held against each other), or where somebody gave the column its second
-    dimension for this very purpose."""
+    """How many rows a column has that meets a row of as many: 0 where they do not stretch each other, where both carry
+    gradients (scores held against each other) or none does, where the row is a parameter (centers), or where somebody
+    gave the column its second dimension for this very purpose."""
     if not column.is_floating_point() or column.layout is not torch.strided or row.layout is not torch.strided:
         return 0
     own, other = _unstretched(column), _unstretched(row)
     if len(own) != 2 or own[1] != 1 or own[0] < _FEWEST or other[-1:] != own[:1]:
         return 0
-    one_dimension = len(other) == 1 or (len(other) == 2 and other[0] == 1 and _base(row).ndim == 1)
-    targets = one_dimension and not _from_a_model(row)
-    return own[0] if targets and _base(column).ndim >= 2 and _from_a_model(column) else 0
+    if not _is_row(row, own, other):
+        return 0
+    # Either is the prediction.
+    targets = _from_a_model(row) != _from_a_model(column) and not _is_parameter(row)
+    return own[0] if targets and _base(column).ndim >= 2 else 0
 
 
 def _meet_unasked(column: torch.Tensor, row: torch.Tensor) -> bool:
@@ -152,6 +165,24 @@ def _is_meant(left: torch.Tensor, right: torch.Tensor) -> bool:
     column, row = (left, right) if left.shape[-1:] == (1,) else (right, left)
     unsqueezed = column.grad_fn is not None and graphs.name_of(column.grad_fn).startswith("Unsqueeze")
     return row.ndim > 1 or unsqueezed
+
+
+def _is_row(row: torch.Tensor, own: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether something of the shape `other` has one dimension, or had it before it was stretched."""
+    base = _base(row)
+    was_row = base.ndim == 1 or base.shape == own  # a column that was squeezed
+    return len(other) == 1 or (len(other) == 2 and other[0] == 1 and was_row)
+
+
+def _is_grid(row: torch.Tensor) -> bool:
+    """Whether numbers only rise, as those of classes, bins and thresholds: each is compared on purpose."""
+    plain = plain_values(row)
+    return plain is None or bool((plain[1:] > plain[:-1]).all())
+
+
+def _is_parameter(tensor: torch.Tensor) -> bool:
+    base = _base(tensor)
+    return base.requires_grad and base.is_leaf
 
 
 def _unstretched(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -118,12 +118,14 @@ class PairTable(Record):
     """A column of a model's predictions against a row of as many targets, from one line: sampled calls.
 
     `shapes` as a person would write them, `bytes` of one table; `reduced` calls were averaged or summed to one number.
+    With `rows` it is a measure of so many samples: nothing is learned from it.
     """
 
     place: Place
     operator: str
     shapes: str
     bytes: int
+    rows: int = 0
     calls: int = 0
     reduced: int = 0
 

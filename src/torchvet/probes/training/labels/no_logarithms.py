@@ -26,6 +26,10 @@ _FINE = 1e-3
 """How far a sum of probabilities may be from 1."""
 _WEIGHTED = ("MulBackward0", "NegBackward0")
 """Logarithms that are weighted first, as by an advantage, are no distribution any more."""
+_DENSITIES = ("LogBackward0", "SubBackward0", "SumBackward1")
+"""What logarithms of densities end in. These may be above 0, as is `log(p + eps)`. A layer's scores end otherwise."""
+_VIEWS = ("ViewBackward0", "UnsafeViewBackward0", "TransposeBackward0", "PermuteBackward0", "AddBackward0")
+"""What logarithms go through unchanged, or with a share that is added: a prior, a bias."""
 
 
 class NoLogarithmsProbe(SiteWatcher[Place, NoLogarithms]):
@@ -71,7 +75,8 @@ class NoLogarithmsProbe(SiteWatcher[Place, NoLogarithms]):
         # A loss that is only looked at trains nothing.
         if given.grad_fn is None or half.in_backward() or not self._allowance.left():
             return
-        place = self.host.line() if graphs.name_of(given.grad_fn) not in _WEIGHTED else None
+        made_by = _origin(given.grad_fn)
+        place = self.host.line() if made_by not in _WEIGHTED else None
         record = self.sites.get(place) if place is not None else None
         if place is None or (record is not None and record.steps >= _STEPS):
             return
@@ -79,11 +84,11 @@ class NoLogarithmsProbe(SiteWatcher[Place, NoLogarithms]):
         plain = plain_values(given)
         if plain is not None and 0 < plain.numel() <= _MOST and plain.shape[dim] > 1:
             record = record or self.sites.setdefault(place, NoLogarithms(place=place, loss=loss))
-            self._add(record, plain, dim)
+            self._add(record, plain, dim, made_by in _DENSITIES)
             record.made = record.made or self._made.get(given)
         self._allowance.spend(began)
 
-    def _add(self, record: NoLogarithms, given: torch.Tensor, dim: int) -> None:
+    def _add(self, record: NoLogarithms, given: torch.Tensor, dim: int, density: bool) -> None:
         low, high = (float(end) for end in torch.aminmax(given))
         fine = _ROUNDING.get(given.dtype, _FINE)
         first = record.last != self.host.tick
@@ -96,5 +101,32 @@ class NoLogarithmsProbe(SiteWatcher[Place, NoLogarithms]):
             sums = given.float().sum(dim)
             record.probabilities += first and bool(((sums - 1).abs() < max(fine, 1e-2)).all())
         # A logarithm of a probability is never above 0.
-        elif high > fine:
+        elif high > fine and not density:
             record.scores += first
+<<<<<<< HEAD
+=======
+
+
+def _origin(node: graphs.Node) -> str:
+    """The name of the node that made something, before views of it, and what was added to it."""
+    for _ in range(_FRAMES):
+        if graphs.name_of(node) not in _VIEWS:
+            break
+        parents = [one for one, _ in node.next_functions if one is not None and not hasattr(one, "variable")]
+        if not parents:
+            break
+        node = parents[0]
+    return graphs.name_of(node)
+
+
+def _given_to(function: str) -> Any:
+    """The input of the function of `torch.nn.functional` that calls the operator that is heard."""
+    frame: Any = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if frame is None:
+            break
+        if frame.f_code.co_name == function and frame.f_globals.get("__name__") == "torch.nn.functional":
+            return frame.f_locals.get("input")
+        frame = frame.f_back
+    return None
+>>>>>>> wt-h5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Iterator
 
@@ -22,7 +21,6 @@ _SHAPES = re.compile(r"\((\d+,(?: \d+)?)\)")
 """Of a column or of a row, as a finding says them."""
 _MEANS = ("mean", "sum")
 _OPERATORS: dict[str, type[ast.AST]] = {"sub": ast.Sub, "add": ast.Add, "eq": ast.Eq, "ne": ast.NotEq}
-_COMPARING = ("eq", "ne")
 
 
 class BroadcastBlowUp(kit.Rule):
@@ -62,17 +60,16 @@ class BroadcastBlowUp(kit.Rule):
         peak = peak_of(rank)
         share = f", {record.bytes / peak:.0%} of the peak" if peak >= record.bytes else ""
         table = f"a table of {size(record.bytes)}{share}"
-        compares = record.operator in _COMPARING
-        if compares:  # a byte an answer
-            table = f"{record.bytes:,} answers for {math.isqrt(record.bytes):,} samples"
+        if record.rows:
+            table = f"{record.rows**2:,} answers for {record.rows:,} samples"
         what = (
             "the measure counts all pairs, and not a sample each"
-            if compares
+            if record.rows
             else "the loss averages over all pairs, and is least where every prediction is the mean of the targets"
         )
         return self.observed(
             rank,
-            severity="warning" if compares else self.severity,
+            severity="warning" if record.rows else self.severity,
             place=record.place,
             message=f"{record.operator} of {record.shapes} compares each with every other: {table}",
             cause=f"a column and a row broadcast to a table: {what}",

@@ -10,7 +10,12 @@ from torchvet.rules.training.fixes.sequentials import activation_of, without_act
 
 _STEPS = 3
 """Sampled steps from which on it is no accident. Chosen, not measured."""
-_NAMES = {"relu": "ReLU", "hardtanh": "clamped activation"}
+_NAMES = {
+    "relu": "ReLU",
+    "hardtanh": "clamped activation",
+    "hardsigmoid": "Hardsigmoid",
+    "hardswish": "Hardswish",
+}
 
 
 class GradientsVanish(Rule):
@@ -40,7 +45,7 @@ class GradientsVanish(Rule):
     def _seen(self, rank: RankRecording, seen: DeadActivation, others: list[DeadActivation]) -> Finding:
         kind = _NAMES.get(seen.operator, seen.operator)
         where = f" in `{seen.module}`" if seen.module else ""
-        value = "0" if seen.operator == "relu" else "an end of its range"
+        value = "0" if seen.operator in ("relu", "hardswish") else "an end of its range"
         since = f"since step {seen.since}" if seen.since > 2 else "from the first sampled step on"
         named = [f"`{name}`" for name in seen.names if name]
         some = f", as {', '.join(named)}" if named else ""

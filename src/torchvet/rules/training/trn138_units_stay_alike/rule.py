@@ -26,6 +26,9 @@ class UnitsStayAlike(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Weights that stay so in all sampled steps, those of one line together."""
         alike = [one for one in rank.latest(AlikeUnits, "id") if one.steps >= _STEPS]
+        # Zeros behind zeros get no gradient. One weight without any may belong to a loss that counts for nothing yet.
+        still = [one for one in alike if not one.pulled and one.value == 0]
+        alike = [one for one in alike if one.pulled or (one in still and len(still) > 1)]
         for place in dict.fromkeys(one.place for one in alike):
             of_line = [one for one in alike if one.place == place]
             yield self._seen(rank, place or _filled_at(recording), of_line)
@@ -35,11 +38,12 @@ class UnitsStayAlike(Rule):
         named = [f"`{one.name}`" for one in found[:_NAMES] if one.name] or [f"a weight of shape {first.shape}"]
         more = f" and {len(found) - _NAMES} more" if len(found) > _NAMES else ""
         what = f"all of them {first.value:.3g}" if first.value is not None else "equal"
+        units = f"{first.shape[0]} units" if len({one.shape[0] for one in found}) == 1 else "units"
         pull = "get equal gradients" if first.pulled else "get gradients of 0"
         return self.observed(
             rank,
             place,
-            f"the {first.shape[0]} units of {', '.join(named)}{more} are one: their weights begin equal, and stay so",
+            f"the {units} of {', '.join(named)}{more} are one: their weights begin equal, and stay so",
             cause=f"the weights of {named[0]} are {what} at first; its units give the same numbers, {pull}, and are "
             f"never told apart. It was so in {count(first.steps, 'sampled step')}",
             advice="draw the weights at random, as torch's layers do when they are made; fill biases only",
