@@ -102,6 +102,7 @@ PROBES: tuple[str, ...] = (
     "time.line_operators.LineOperators",
     "time.sliding_windows.SlidingWindows",
     "training.samples.apart.MovedApartProbe",
+    "training.samples.shuffled_apart.ShuffledApartProbe",
     "time.loaders.worker_starts.WorkerStartsProbe",
     "time.loaders.read_again.ReadAgainProbe",
     "time.files.written_again.WrittenAgainProbe",

@@ -132,3 +132,23 @@ class UnfitLabels(Record):
     pair: bool = True
     matched: bool = False
     last: int = -1
+
+
+class ShuffledApart(Record):
+    """A loss on the line `place` that in so many sampled `steps` compared what a model gave for rows in one order with
+    targets in another, and in `paired` with those in the same one.
+
+    `targets` and `inputs` are the lines that put them into these orders, None where one is as it came, and `how` says
+    by what. `mixed`: the model was given rows of several orders in one, as mixup does. `shared`: some targets are in an
+    order of the inputs.
+    """
+
+    place: Place
+    steps: int = 0
+    paired: int = 0
+    rows: int = 0
+    mixed: bool = False
+    shared: bool = False
+    targets: Place | None = None
+    inputs: Place | None = None
+    how: list[str] = []

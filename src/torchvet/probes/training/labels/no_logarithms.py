@@ -19,6 +19,8 @@ _DIVERGENCES = overloads("xlogy.Tensor")
 """What `kl_div` does with its target, unless that is a logarithm too."""
 _MOST = 1 << 22
 """Numbers of an input that is looked at."""
+_NODES = 6
+"""Nodes of the graph that are gone back at most."""
 _STEPS = 16
 """Steps in which a loss is looked at: on a GPU each look waits for the device."""
 _ROUNDING = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -103,13 +105,11 @@ class NoLogarithmsProbe(SiteWatcher[Place, NoLogarithms]):
         # A logarithm of a probability is never above 0.
         elif high > fine and not density:
             record.scores += first
-<<<<<<< HEAD
-=======
 
 
 def _origin(node: graphs.Node) -> str:
     """The name of the node that made something, before views of it, and what was added to it."""
-    for _ in range(_FRAMES):
+    for _ in range(_NODES):
         if graphs.name_of(node) not in _VIEWS:
             break
         parents = [one for one, _ in node.next_functions if one is not None and not hasattr(one, "variable")]
@@ -117,16 +117,3 @@ def _origin(node: graphs.Node) -> str:
             break
         node = parents[0]
     return graphs.name_of(node)
-
-
-def _given_to(function: str) -> Any:
-    """The input of the function of `torch.nn.functional` that calls the operator that is heard."""
-    frame: Any = sys._getframe(1)
-    for _ in range(_FRAMES):
-        if frame is None:
-            break
-        if frame.f_code.co_name == function and frame.f_globals.get("__name__") == "torch.nn.functional":
-            return frame.f_locals.get("input")
-        frame = frame.f_back
-    return None
->>>>>>> wt-h5
