@@ -65,6 +65,25 @@ READ: dict[str, Case] = {
         "nn.GRU(16, 16, batch_first=True)",
         "_, h = self.layer(x); return self.head(h.squeeze(0))",
     ),
+    "steps first, in the batch too": (
+        "nn.GRU(16, 16)",
+        "out, _ = self.layer(self.table(tokens[:, 1:].t().contiguous())); return self.head(out[-1])",
+    ),
+    "features": (
+        "nn.GRU(3, 16, batch_first=True)",
+        "x = torch.randn(len(x), LONG - 1, 3).masked_fill(pads[:, 1:, None], 0.0); "
+        "out, _ = self.layer(F.layer_norm(x + 1, (3,))); return self.head(out[:, -1])",
+    ),
+    "dropout": (LSTM, "out, _ = self.layer(F.dropout(x, 0.3)); return self.head(out[:, -1])"),
+    "a convolution below": (
+        LSTM,
+        "x = F.conv1d(x.transpose(1, 2), torch.ones(16, 16, 3), padding=1).transpose(1, 2); "
+        "out, _ = self.layer(x); return self.head(out[:, -1])",
+    ),
+    "the way there": (
+        "nn.GRU(16, 16, batch_first=True, bidirectional=True)",
+        "_, h = self.layer(x); return self.head(torch.cat([h[-2], h[-1]], 1))",
+    ),
     "padded with 1": (LSTM, "out, _ = self.layer(x); return self.head(out[:, -1])", RANDOM, "padded(lengths, 1)"),
 }
 HIDDEN: dict[str, Case] = {
@@ -72,6 +91,11 @@ HIDDEN: dict[str, Case] = {
     "attention": (
         "nn.MultiheadAttention(16, 2, batch_first=True)",
         "return self.head(self.layer(x, x, x, key_padding_mask=tokens != 0)[0].mean(1))",
+    ),
+    "attention to features": (
+        "nn.MultiheadAttention(16, 2)",
+        "x = (torch.randn(len(x), LONG - 1, 16).masked_fill(pads[:, 1:, None], 0.0) + 1).transpose(0, 1); "
+        "return self.head(self.layer(x, x, x, key_padding_mask=~pads[:, 1:])[0].mean(0))",
     ),
     "a step in front": (
         ENCODER,
@@ -90,6 +114,18 @@ HEALTHY: dict[str, Case] = {
     "first step": (LSTM, "out, _ = self.layer(x.flip(1)); return self.head(out[:, 0])"),
     "padded in front": (
         LSTM, "out, _ = self.layer(x); return self.head(out[:, -1])", RANDOM, "padded(lengths).flip(1)",
+    ),
+    "turned round": (LSTM, "out, _ = self.layer(x.flip(1)); return self.head(out[:, -1])"),
+    "turned round, one-hot": (
+        "nn.LSTM(30, 16, batch_first=True)",
+        "out, _ = self.layer(F.one_hot(tokens, 30).float().flip(1)); return self.head(out[:, -1])",
+    ),
+    "the way back": (
+        "nn.GRU(16, 16, batch_first=True, bidirectional=True)",
+        "_, h = self.layer(x); return self.head(h[-1])",
+    ),
+    "other rows of the same shape": (
+        LSTM, "out, _ = self.layer(self.table(torch.randint(2, 30, tokens.shape))); return self.head(out[:, -1])",
     ),
     "equal lengths": (LSTM, "out, _ = self.layer(x); return self.head(out[:, -1])", "torch.full((128,), LONG)", USUAL),
     "equal ends": (

@@ -420,6 +420,11 @@ def test_a_joined_tensor_that_grows_is_seen(sizes: list[int], grows: bool) -> No
     assert bool(found(recorded(spent(2.0, 20), more=(operations,)), "OPS204")) is grows
 
 
+def test_a_line_that_computes_what_it_appends_is_not_all_copying() -> None:
+    seen = OperatorsAt(place=at(20), count=90, joined=[16, 20, 40, 44], ticks=[4, 5, 10, 11])
+    assert not found(recorded(spent(2.0, 20), more=(LineOperations(sampled=4, lines=[seen]),)), "OPS204")
+
+
 def window(**other: Any) -> SlidingWindow:
     """A window of which 90 % of the line's time is the copying, a hundred times in a step."""
     usual = {"copies": 400, "made": 404, "seconds": 0.9, "all": 1.0, "bytes": 1 << 20, "steps": 4, "operator": "cat"}

@@ -185,7 +185,7 @@ class SlidingWindows(TimeWatcher):
             return
         largest = max(tensors, key=torch.Tensor.numel)
         share = largest.numel() / out.numel()
-        before, grown = self._carried(line, largest, out)
+        before, grown = self._earlier(line, largest, out)
         self._note_reads(args, but=before or grown)
         # As for the line's time: what came before a step that was seen was made unseen.
         if grown is not None and self._tick > line.first:
@@ -199,14 +199,17 @@ class SlidingWindows(TimeWatcher):
             kept = [one for one in line.recent if one[1] is not before]
             line.recent = [*kept[-_RECENT + 1 :], (rows, made)]
 
-    def _carried(self, line: _Line, part: torch.Tensor, out: torch.Tensor) -> tuple[_Content | None, _Content | None]:
-        """What the line has made before, of which the largest part of its result is nearly all; or all, so that it
-        grows."""
-        before = self._contents.get(part)
-        if before is None or before.line is not line or part.numel() >= out.numel():
+    def _earlier(
+        self, line: _Line, largest: torch.Tensor, out: torch.Tensor
+    ) -> tuple[_Content | None, _Content | None]:
+        """What the line has made before, if the largest part of a join is that: a window moved on, or all of it."""
+        before = self._contents.get(largest)
+        if before is None or before.line is not line or largest.numel() >= out.numel():
             return None, None
-        moved = _KEPT * out.numel() <= part.numel() < before.numel == out.numel()
-        return before if moved else None, before if part.numel() == before.numel else None
+        if largest.numel() == before.numel:
+            return None, before
+        moved = largest.numel() >= _KEPT * out.numel() and largest.numel() < before.numel == out.numel()
+        return (before if moved else None), None
 
     def _count_growth(self, line: _Line, before: _Content, share: float, graph: bool) -> None:
         line.grown += 1

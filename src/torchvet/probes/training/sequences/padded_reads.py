@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -43,6 +43,12 @@ _INSIDE = 0.02
 """The share of a row's data that may be the number which pads it."""
 _ALIKE = 0.95
 """The share of positions at which a mask agrees with the data from which on it is that of the data."""
+_ENDS, _SAMPLE = 64, 256
+"""Rows whose ends are compared at most, and about as many steps of padding."""
+_EQUAL = 1e-5
+"""How far two results of one vector are apart at most, as a share of the largest."""
+_ONE, _LEFT = 0.6, 0.3
+"""The share of steps at padding that are one vector: a convolution sees the data from some. And what dropout leaves."""
 _MASK = 3
 """Where `nn.MultiheadAttention` takes its mask of keys."""
 
@@ -54,6 +60,18 @@ class _Output(NamedTuple):
     lengths: torch.Tensor
     length: int
     steps: int | None
+    directions: int
+
+    def at_end(self, args: tuple[Any, ...]) -> bool:
+        """Whether an operator that has these arguments takes what came from padding."""
+        taken, shape = args[1:3] if len(args) > 2 else (), args[0].shape
+        if self.steps is None:
+            # The way back goes through the padding first.
+            back = self.directions == 2 and len(shape) == 3 and taken and taken[0] == 0
+            return not (back and taken[1] % 2)
+        # `result[:, -1]`: a view of another shape is not followed.
+        whole = len(shape) == 3 and shape[self.steps] == self.length
+        return whole and taken in ((self.steps, -1), (self.steps, self.length - 1))
 
 
 class PaddedReads(SiteWatcher[tuple[Place, str], PaddedRead]):
@@ -68,6 +86,8 @@ class PaddedReads(SiteWatcher[tuple[Place, str], PaddedRead]):
         self._searches = 0
         self._lengths: dict[tuple[int, int], torch.Tensor] = {}
         """Of the step's padded batches, by their shape."""
+        self._read: set[tuple[int, int]] = set()
+        """Shapes of rows that a recurrent layer has been given with their padding at their end in this step."""
         self._outputs: ByStorage[_Output] = ByStorage()
         self._allowance = half.Allowance(0.1, 0.01)
 
@@ -90,8 +110,11 @@ class PaddedReads(SiteWatcher[tuple[Place, str], PaddedRead]):
             self._followed.add(id(layer))
             # Not the layer itself: what follows it must not keep it alive.
             name = type(layer).__name__
-            steps = (1 if layer.batch_first else 0) if isinstance(layer, nn.RNNBase) else None
-            before = partial(self._attends, name) if steps is None else partial(self._recurs, name, steps)
+            before: Callable[[Any, Any], _Output | None]
+            if isinstance(layer, nn.RNNBase):
+                before = partial(self._recurs, name, int(not layer.batch_first), 1 + layer.bidirectional)
+            else:
+                before = partial(self._attends, name, int(not layer.batch_first))
             self._calls.follow(layer, before, self._recurred)
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
@@ -106,6 +129,7 @@ class PaddedReads(SiteWatcher[tuple[Place, str], PaddedRead]):
             self._searches += 1
             self._search()
         self._lengths.clear()
+        self._read.clear()
         self._outputs.clear()
 
     def _looked_up(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
@@ -114,29 +138,59 @@ class PaddedReads(SiteWatcher[tuple[Place, str], PaddedRead]):
 
     def _add(self, rows: torch.Tensor) -> None:
         """Note how long the rows of a batch are."""
-        shape = tuple(rows.shape[:2])
         kind = 3 if rows.is_floating_point() else 2
-        if rows.dim() != kind or shape in self._lengths or rows.numel() > _MOST or not self._allowance.left():
-            return
+        if rows.dim() == kind and self._lengths_in(rows) is None:
+            # Recurrent layers take the steps first unless they are told not to.
+            self._lengths_in(rows.transpose(0, 1))
+
+    def _lengths_in(self, rows: torch.Tensor) -> torch.Tensor | None:
+        """How long rows are, noted by their shape."""
+        shape = rows.shape[0], rows.shape[1]
+        if shape in self._lengths or rows.numel() > _MOST or not self._allowance.left():
+            return self._lengths.get(shape)
         began = time.thread_time()
         plain = plain_values(rows)
         found = lengths_of(plain) if plain is not None else None
         if found is not None:
-            self._lengths[shape[0], shape[1]] = found
+            self._lengths[shape] = found
         self._allowance.spend(began)
+        return found
 
     def _looks(self) -> bool:
         host = self.host
         return (
-            bool(self._lengths) and host.sampling and host.active and torch.is_grad_enabled() and not half.in_backward()
+            bool(self._followed)
+            and host.sampling
+            and host.active
+            and torch.is_grad_enabled()
+            and not half.in_backward()
         )
 
-    def _recurs(self, layer: str, steps: int, args: Any, kwargs: Any) -> _Output | None:
+    def _recurs(self, layer: str, first: int, directions: int, args: Any, kwargs: Any) -> _Output | None:
         given = args[0] if args else kwargs.get("input")
         if not isinstance(given, torch.Tensor) or given.dim() != 3 or not self._looks():
             return None
-        lengths = self._lengths.get((given.shape[1 - steps], given.shape[steps]))
-        return _Output(layer, lengths, given.shape[steps], steps) if lengths is not None else None
+        with self.host.looking(_WHAT):
+            plain = plain_values(given.transpose(0, 1) if first else given)
+            lengths = self._lengths_at_end(plain) if plain is not None else None
+        steps = 1 - first
+        return _Output(layer, lengths, given.shape[steps], steps, directions) if lengths is not None else None
+
+    def _lengths_at_end(self, rows: torch.Tensor) -> torch.Tensor | None:
+        """How long the rows are that a layer is given. Its tokens may have been turned round, or have been others."""
+        shape = rows.shape[0], rows.shape[1]
+        lengths = self._lengths_in(rows)
+        if lengths is None or not self._allowance.left():
+            return None
+        began = time.thread_time()
+        tail = torch.arange(shape[1]) >= lengths[:, None]
+        if _is_one(rows, tail):
+            self._read.add(shape)
+        # What a layer below has made of padding is not one number.
+        elif shape not in self._read or _is_one(rows, tail.flip(1)):
+            lengths = None
+        self._allowance.spend(began)
+        return lengths
 
     def _recurred(self, token: _Output, output: Any) -> None:
         result, state = output
@@ -147,22 +201,18 @@ class PaddedReads(SiteWatcher[tuple[Place, str], PaddedRead]):
         known = self._outputs.get(args[0]) if self._outputs else None
         if known is None or half.in_backward() or not args[0].requires_grad:
             return
-        if known.steps is not None:
-            # `result[:, -1]`: a view of another shape is not followed.
-            shape = args[0].shape
-            last = len(args) > 2 and len(shape) == 3 and args[1] == known.steps and shape[known.steps] == known.length
-            if not last or args[2] not in (-1, known.length - 1):
-                return
+        if not known.at_end(args):
+            return
         place = self.host.line()
         if place is not None:
             self._note(place, "state" if known.steps is None else "last", known.layer, known.lengths, known.length)
 
-    def _attends(self, layer: str, args: Any, kwargs: Any) -> None:
+    def _attends(self, layer: str, first: int, args: Any, kwargs: Any) -> None:
         mask = args[_MASK] if len(args) > _MASK else kwargs.get("key_padding_mask")
         if not isinstance(mask, torch.Tensor) or mask.dim() != 2 or not self._looks():
             return
         with self.host.looking(_WHAT):
-            lengths = self._lengths_under(*mask.shape)
+            lengths = self._lengths_of_keys(mask, args[1] if len(args) > 1 else kwargs.get("key"), first)
             plain = plain_values(mask) if lengths is not None and private.functorch_level() is None else None
             place = next(iter(user_lines(sys._getframe(1), 1)), None) if plain is not None else None
             if plain is None or lengths is None or place is None:
@@ -171,6 +221,13 @@ class PaddedReads(SiteWatcher[tuple[Place, str], PaddedRead]):
             data = torch.arange(mask.shape[1]) < lengths[:, None]
             kind = "hides" if float((hidden == data).float().mean()) >= _ALIKE else "fits"
             self._note(place, kind, layer, lengths, mask.shape[1])
+
+    def _lengths_of_keys(self, mask: torch.Tensor, keys: Any, first: int) -> torch.Tensor | None:
+        """How long the rows are that a mask is for: by their tokens, or by what attention is given."""
+        lengths = self._lengths_under(mask.shape[0], mask.shape[1])
+        if lengths is not None or not isinstance(keys, torch.Tensor) or keys.dim() != 3:
+            return lengths
+        return self._lengths_in(keys.transpose(0, 1) if first else keys)
 
     def _lengths_under(self, rows: int, length: int) -> torch.Tensor | None:
         """How long the rows are that a mask is for: a model may put a few steps of its own in front of all."""
@@ -196,15 +253,40 @@ class PaddedReads(SiteWatcher[tuple[Place, str], PaddedRead]):
 
 
 def lengths_of(rows: torch.Tensor) -> torch.Tensor | None:
-    """How long each row is without the padding at its end: of (rows, steps), or (rows, steps, features) of which those
-    of 0 are padding. None where the rows are not padded, or to no two lengths."""
+    """How long each row is without the padding at its end, of (rows, steps) or (rows, steps, features). None where the
+    rows are not padded, or to no two lengths."""
     if len(rows) < _FEWEST_ROWS or rows.shape[1] < _FEWEST_STEPS:
         return None
-    rows = rows.cpu()
-    pads = (rows == 0).all(-1) if rows.dim() > 2 else rows == rows[:, -1].mode().values
+    pads = (_ends_alike(rows) if rows.dim() > 2 else rows == rows[:, -1].cpu().mode().values.to(rows.device)).cpu()
     tail = pads.flip(1).int().cumprod(1).sum(1)
     lengths = rows.shape[1] - tail
     inside = int(pads.sum() - tail.sum())
     padded = int((tail > 1).sum()) >= 2 and len({*lengths.tolist()}) > 2 and bool((lengths > 0).all())
     # What stands within the data as well may be a token like any other.
     return lengths if padded and inside <= _INSIDE * int(lengths.sum()) else None
+
+
+def _ends_alike(rows: torch.Tensor) -> torch.Tensor:
+    """Where the steps are those in which most rows end: a layer makes one vector of all padding."""
+    ends = rows[:_ENDS, -1].float()
+    near = _EQUAL * float(ends.abs().max())
+    alike = (ends[:, None] - ends).abs().amax(-1) <= near
+    if int((alike.sum(1) > 1).sum()) < 2:
+        return torch.zeros(rows.shape[:2], dtype=torch.bool)
+    end: torch.Tensor = ends[alike.sum(1).argmax()]
+    return (rows - end).abs().amax(-1) <= near
+
+
+def _is_one(rows: torch.Tensor, where: torch.Tensor) -> bool:
+    """Whether most of these steps are one vector, apart from what dropout has taken from it."""
+    at = where.nonzero()
+    at = at[:: max(1, len(at) // _SAMPLE)].to(rows.device)
+    steps = rows[at[:, 0], at[:, 1]].float().cpu()
+    near = _EQUAL * float(steps.abs().max())
+    if bool(((steps - steps.median(0).values).abs() <= near).all(1).float().mean() >= _ONE):
+        return True
+    left = steps != 0
+    usual = steps.masked_fill(~left, torch.nan).nanmedian(0).values.nan_to_num()
+    dropped = (((steps - usual).abs() <= near) | ~left).all(1).float().mean() >= _ONE
+    # One-hot rows are numbers and zeros, too.
+    return bool(dropped) and float(left.float().mean()) >= _LEFT

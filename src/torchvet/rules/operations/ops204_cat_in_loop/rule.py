@@ -38,6 +38,8 @@ _COPIES = 4
 """Copies below which a window that moved on may be chance."""
 _LEAST = 30e-6
 """Seconds of one copy below which to write a row costs about as much."""
+_JOIN, _BYTE = 50e-6, 4e-9
+"""Seconds that a join takes at most, and each byte of it: memory is quicker than 0.25 GB/s. Chosen."""
 _MOVED = {
     "cat": "torch.cat makes a new tensor of nearly all of the one that this line made before",
     "stack": "torch.stack copies the tensors that this line joined before, but for the oldest",
@@ -84,7 +86,8 @@ class CatInLoop(LineCostRule):
 
         grown = set()
         for (path, line), seen in operators_of(rank)[1].items():
-            cost = Cost(timing, timing.innermost(path, line, line))
+            parts = timing.innermost(path, line, line)
+            cost = Cost(timing, parts, _of_copies(seen, timing.per_step(sum(part.seconds for part in parts))))
             if _grew(seen) and cost.counts:
                 grown.add((path, line))
                 yield self._copied(rank, seen, cost)
@@ -193,6 +196,12 @@ def _grew(seen: OperatorsAt) -> bool:
     """Whether each sampled step joined more than the one before, and the last twice as much as the first."""
     sizes = seen.joined
     return len(sizes) >= _SAMPLES and all(a < b for a, b in pairwise(sizes)) and sizes[-1] >= 2 * sizes[0]
+
+
+def _of_copies(seen: OperatorsAt, a_step: float) -> float:
+    """The part of a line's time that its joins take at most: the line may compute what it appends."""
+    most = _JOIN + _BYTE * max(seen.joined, default=0)
+    return min(1.0, most / a_step) if a_step else 1.0
 
 
 def _is_read(window: SlidingWindow) -> bool:
