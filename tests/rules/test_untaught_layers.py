@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from example_runs import forked
+from example_runs import RECORDING, forked
+
+from torchvet.recording import read
+from torchvet.recording.records.training import Unchecked
 
 PROGRAM = """
 import torch
@@ -183,6 +186,12 @@ def test_activations_that_are_flat_everywhere(tmp_path: Path, what: str) -> None
 @pytest.mark.parametrize("what", ALIVE)
 def test_activations_that_live(tmp_path: Path, what: str) -> None:
     assert not findings(tmp_path, "TRN118", ALIVE[what])
+
+
+def test_a_parameter_that_a_relu_is_given_has_no_graph_before_it(tmp_path: Path) -> None:
+    added = f"{LOSS} + F.relu(model[1].by).sum()"
+    assert not findings(tmp_path, "TRN118", {"model": f"nn.Sequential({NET}, Scale(-1.0))", "loss": added})
+    assert not [*read(tmp_path / RECORDING).ranks[0].all(Unchecked)]
 
 
 def test_scores_that_a_relu_ends(tmp_path: Path) -> None:

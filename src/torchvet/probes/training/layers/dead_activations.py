@@ -155,11 +155,13 @@ class DeadActivations(SiteWatcher[_Key, DeadActivation]):
         return [*self.sites.values()]
 
 
-def _weights_before(node: graphs.Node) -> tuple[frozenset[int], frozenset[int]]:
-    """The weights that a graph comes from, by id, and those of them that the fewest nodes are between."""
+def _weights_before(node: graphs.Node | None) -> tuple[frozenset[int], frozenset[int]]:
+    """The weights that a graph comes from, by id, and those of them that the fewest nodes are between; none where a
+    parameter itself is given."""
     before: set[int] = set()
     nearest: frozenset[int] = frozenset()
-    seen, level = {node}, [node]
+    level = [node] if node is not None else []
+    seen = {*level}
     while level and len(seen) <= _NODES:
         leaves = [leaf for one in level if (leaf := getattr(one, "variable", None)) is not None]
         found = {id(leaf) for leaf in leaves if leaf.dim() > 1}
