@@ -20,7 +20,7 @@ _READING = {torch.ops.aten.select.int, torch.ops.aten._local_scalar_dense.defaul
 _UNBIND = torch.ops.aten.unbind.int
 _ITERATES = torch.Tensor.__iter__.__code__
 """`for x in t`, and all of Python's own that goes through what it is given: `sum(t)`, `max(t)`, `list(t)`."""
-_MODULE = torch.nn.Module._call_impl.__code__.co_filename
+_MODULE = torch.nn.modules.module.__file__
 """Where torch calls a module."""
 _LOOKS = 16
 """Operators of a line that tell whether it calls a module."""
