@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torchvet.analysis.arrivals import Excess, Meetings
     from torchvet.rules.distributed._late_in_runs import Found
 
-_MATTERS = 0.001
+_MATTERS = 0.003
 """Seconds a step below which waiting is nobody's trouble."""
 _MUCH = 0.25
 """The share of a step from which on batches of unequal size, now on one rank and now on another, are a warning."""
