@@ -30,6 +30,7 @@ class BroadcastBlowUp(kit.Rule):
     words = ("backward",)
 
     fix_changes_results = True
+    silence_clears = False  # not each way to write such a loss is heard
 
     def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """The last dimension of the column dropped, where the line has one call, or one difference, of both."""
