@@ -6,6 +6,12 @@ from pathlib import Path
 
 import pytest
 from example_runs import forked
+from handmade import FILE, evidence, outcome, program, recording, steps
+
+from torchvet.diagnosis.diagnose import diagnose
+from torchvet.recording.records.base import Place, Source
+from torchvet.recording.records.memory import PairTable
+from torchvet.recording.records.training import Ran
 
 PROGRAM = """
 import torch
@@ -75,6 +81,36 @@ def test_measures_over_all_pairs(tmp_path: Path, what: str) -> None:
     (found,) = findings(tmp_path, FAULTY[what])
     assert (found["severity"], found["location"]["line"]) == ("warning", LINE)  # type: ignore[index]
     assert "1,024 answers for 32 samples" in str(found["message"])
+
+
+SUSPECTED = """
+import torch
+from torch import nn
+model = nn.Linear(12, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(80):
+    x = torch.randn(12, 12)
+    y = x.sum(1)
+    loss = nn.functional.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_few_rows_make_a_loss_as_wrong_as_many(tmp_path: Path) -> None:
+    (found,) = losses(tmp_path, "F.mse_loss(model(x[:6]), y[:6, 0])")
+    assert (found["severity"], found["evidence"]) == ("error", "observed")
+
+
+@pytest.mark.parametrize(("fits", "calls", "said"), [(3, 0, False), (3, 1, True), (0, 0, True)])
+def test_a_suspicion_is_dropped_only_where_its_line_was_heard(fits: int, calls: int, said: bool) -> None:
+    line = SUSPECTED[: SUSPECTED.index("loss =")].count("\n") + 1
+    table = PairTable(place=Place(FILE, line, ""), operator="mse_loss", shapes="", bytes=0, fits=fits, calls=calls)
+    text = Source(path=FILE, text=SUSPECTED), Ran(path=FILE, lines=list(range(1, 20)))
+    heard = [table] if fits or calls else []
+    report = diagnose(recording(program(), *text, *steps(80), *evidence(80), *heard, outcome(80)))
+    assert bool([f for f in report.findings if f.code == "MEM204"]) is said
 
 
 LOSSES = {

@@ -22,7 +22,8 @@ from torchvet.probes.internals import private
 from torchvet.probes.internals.simulated import plain_values
 from torchvet.recording.records.memory import PairTable
 
-_MEETING = overloads("sub.Tensor add.Tensor")
+_ADDING = overloads("add.Tensor")
+_MEETING = (*overloads("sub.Tensor"), *_ADDING)
 _LOSSES = overloads("mse_loss smooth_l1_loss huber_loss")
 _KEEPING = overloads(
     "pow.Tensor_Scalar abs mul.Tensor div.Tensor neg where.self where.ScalarOther where.ScalarSelf maximum minimum "
@@ -32,11 +33,12 @@ _KEEPING = overloads(
 _REDUCING = overloads("mean sum")
 _COMPARING = overloads("eq.Tensor ne.Tensor")
 """What measures do with predictions and targets."""
+_LINES = 64
+"""Lines that are followed at most."""
 _FUNCTIONAL = os.path.join("torch", "nn", "functional.py")
-_FEWEST = 17
-"""Rows from which on a table is more than 16 times its column."""
-_FEWEST_COMPARED = 4
-"""Rows from which on a comparison is no accident of the shapes. Chosen, not measured."""
+_FEWEST = 4
+"""Rows from which on it is no accident of the shapes: the loss is wrong however small the table is. Chosen, not
+measured."""
 
 
 class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
@@ -78,19 +80,28 @@ class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
 
     def _noted(self, func: Any, args: tuple[Any, ...], table: torch.Tensor) -> PairTable | None:
         left, right = args[:2]
-        if not isinstance(right, torch.Tensor) or not isinstance(left, torch.Tensor):
-            return None
+        if not isinstance(right, torch.Tensor) or not isinstance(left, torch.Tensor) or private.graph_task() != -1:
+            return None  # a backward pass repeats the shapes of its forward: it is no second fault
         # Either operand may be the column.
         # Without gradients nobody's `unsqueeze` is seen, and nothing is learned.
         if func in _MEETING and not torch.is_grad_enabled() and left.shape != right.shape:
             return self._measured(func, left, right, table)
         rows = _rows(left, right) or _rows(right, left)
         meant = rows and func in _MEETING and _is_meant(left, right)
-        place = self.host.line() if rows and not meant else None
-        # A backward pass repeats the shapes of its forward: it is no second fault.
-        if place is None or private.graph_task() != -1:
+        if meant or (left.dim() and _unstretched(left) == _unstretched(right)):
+            self._fits(func)
+            return None
+        place = self.host.line() if rows else None
+        if place is None:
             return None
         return self._add(place, bare_name(func), rows, bool(_rows(left, right)), table)
+
+    def _fits(self, func: Any) -> None:
+        """A call of this line is as it should be. What is added is no loss: nothing is suspected of it."""
+        place = self.host.line() if func not in _ADDING else None
+        key = (place, bare_name(func)) if place is not None else None
+        if key is not None and (key in self.sites or len(self.sites) < _LINES):
+            self.sites.setdefault(key, PairTable(*key, shapes="", bytes=0)).fits += 1
 
     def _add(
         self, place: Place, name: str, rows: int, column_first: bool, table: torch.Tensor, measures: bool = False
@@ -98,6 +109,7 @@ class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
         shapes = f"({rows}, 1) and ({rows},)" if column_first else f"({rows},) and ({rows}, 1)"
         new = PairTable(place=place, operator=name, shapes=shapes, bytes=0)
         record = self.sites.setdefault((place, name), new)
+        record.shapes = shapes
         record.rows = rows if measures else 0
         record.calls += 1
         record.bytes = max(record.bytes, rows * rows * table.element_size())
@@ -109,10 +121,13 @@ class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
             self._tables.put(out, record)
 
     def _measured(self, func: Any, left: Any, right: Any, table: torch.Tensor) -> PairTable | None:
-        if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) < _FEWEST_COMPARED:
+        if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) < _FEWEST:
             return None
         column, row = (left, right) if left.ndim == 2 else (right, left)
-        place = self.host.line() if _meet_unasked(column, row) and not _is_grid(row) else None
+        if not _meet_unasked(column, row) or _is_grid(row):
+            self._fits(func)
+            return None
+        place = self.host.line()
         if place is None:
             return None
         return self._add(place, bare_name(func), len(row), column is left, table, measures=True)
@@ -138,7 +153,7 @@ def _rows(column: torch.Tensor, row: torch.Tensor) -> int:
     own, other = _unstretched(column), _unstretched(row)
     if len(own) != 2 or own[1] != 1 or own[0] < _FEWEST or other[-1:] != own[:1]:
         return 0
-    if not _is_row(row, own, other):
+    if not _is_row(row, other):
         return 0
     # Either is the prediction.
     targets = _from_a_model(row) != _from_a_model(column) and not _is_parameter(row)
@@ -167,10 +182,10 @@ def _is_meant(left: torch.Tensor, right: torch.Tensor) -> bool:
     return row.ndim > 1 or unsqueezed
 
 
-def _is_row(row: torch.Tensor, own: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def _is_row(row: torch.Tensor, other: tuple[int, ...]) -> bool:
     """Whether something of the shape `other` has one dimension, or had it before it was stretched."""
     base = _base(row)
-    was_row = base.ndim == 1 or base.shape == own  # a column that was squeezed
+    was_row = base.ndim == 1 or (base.ndim == 2 and base.shape[1] == 1)  # a column that was squeezed
     return len(other) == 1 or (len(other) == 2 and other[0] == 1 and was_row)
 
 

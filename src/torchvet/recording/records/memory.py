@@ -118,7 +118,8 @@ class PairTable(Record):
     """A column of a model's predictions against a row of as many targets, from one line: sampled calls.
 
     `shapes` as a person would write them, `bytes` of one table; `reduced` calls were averaged or summed to one number.
-    With `rows` it is a measure of so many samples: nothing is learned from it.
+    With `rows` it is a measure of so many samples: nothing is learned from it. In `fits` other calls of the line two
+    tensors had one shape, or somebody wanted the table; where there were no others, `shapes` is empty.
     """
 
     place: Place
@@ -128,6 +129,7 @@ class PairTable(Record):
     rows: int = 0
     calls: int = 0
     reduced: int = 0
+    fits: int = 0
 
 
 class CarriedName(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

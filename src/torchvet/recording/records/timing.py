@@ -263,8 +263,7 @@ class SlidingWindow(Record):
 
     The copies took `seconds`, their kept part alone, of `all` seconds of the line's operators. Another operator had
     read `read` of the windows before the next copy. `kept` were still alive at the copy after that. `graph` carried an
-    autograd graph. `grown` results are all that the line has made before, and more; another operator had read
-    `grown_read` of those meanwhile.
+    autograd graph. `grown` results are all that was there and more; `grown_read` of those had been read meanwhile.
     """
 
     id: int

@@ -30,7 +30,7 @@ class BroadcastBlowUp(kit.Rule):
     words = ("backward",)
 
     fix_changes_results = True
-    silence_clears = False  # not each way to write such a loss is heard
+    silence_clears = False  # not each way to write such a loss is heard; what was heard disproves it
 
     def fixes(self, finding: kit.Finding, file: kit.SourceFile) -> kit.Edits:
         """The last dimension of the column dropped, where the line has one call, or one difference, of both."""
@@ -48,6 +48,13 @@ class BroadcastBlowUp(kit.Rule):
             alone = len(pairs) == 1 and not _meets_others(file, finding, *pairs[0])
             return kit.with_method(file, pairs[0][column], "squeeze(-1)") if alone else ()
         return kit.with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
+
+    def disproves(self, recording: kit.Recording, suspicion: kit.Finding) -> bool:
+        """The operators of the line were heard, and none made such a table."""
+        at = suspicion.location
+        tables = (one for rank in recording.ranks for one in rank.latest(records.memory.PairTable, "place", "operator"))
+        here = [one for one in tables if at is not None and (one.place.path, one.place.line) == (at.path, at.line)]
+        return any(one.fits for one in here) and not any(one.calls for one in here)
 
     def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Tables of a model's column against a row of as many values that were averaged or summed to one number."""
