@@ -100,14 +100,14 @@ def _after_first(unit: Unit) -> set[str]:
 
 def _in_unit(file: SourceFile, unit: Unit) -> Iterator[Shuffled]:
     moves = list(_moves(file, unit))
-    told: set[int] = set()
+    reported: set[int] = set()
     for pair, sides in _pairs(unit) if moves else ():
         lasting = [move for move in moves if move.event.index < pair.index and not _moved_later(unit, move, pair)]
         for move in lasting:
-            if pair.sure_after(move.event) and id(move.event) not in told:
+            if pair.sure_after(move.event) and id(move.event) not in reported:
                 found = _apart(unit, lasting, move, sides, pair)
                 if found is not None:
-                    told.update(id(one) for one in (found.event, found.by_itself))
+                    reported.update(id(one) for one in (found.event, found.by_itself))
                     yield found
 
 

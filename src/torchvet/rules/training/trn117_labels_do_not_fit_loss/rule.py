@@ -99,7 +99,7 @@ class LabelsDoNotFitLoss(Rule):
     def _signs(self, rank: RankRecording, recording: Recording, seen: UnfitLabels) -> Finding:
         given = f"{seen.low:g} to {seen.high:g}" if seen.high - seen.low > 1 else f"{seen.low:g} and {seen.high:g}"
         may_be_meant = _few_zeros(seen) or (seen.loss == "cosine_embedding_loss" and _leaves_out(recording, seen))
-        return self._told(
+        return self._reported(
             rank,
             seen,
             f"{seen.loss} knows the labels -1 and 1, and is given {given}",
@@ -113,7 +113,7 @@ class LabelsDoNotFitLoss(Rule):
         meant = _meant(seen)
         noise = seen.unfit - seen.doubtful < _STEPS
         also = ". Labels with a little noise may be meant so" if noise else ""
-        return self._told(
+        return self._reported(
             rank,
             seen,
             f"{seen.loss} expects labels from 0 to 1, and is given such from {seen.low:.4g} to {seen.high:.4g}",
@@ -129,7 +129,7 @@ class LabelsDoNotFitLoss(Rule):
         takes = "`kl_div` of negative labels is NaN" if seen.loss == "kl_div" and seen.low < 0 else _TAKES[seen.form]
         several = " Where several labels of a pairing are meant so, it is right" if seen.matched else ""
         note = seen.form == "sums" or (seen.form == "several" and seen.matched)
-        return self._told(
+        return self._reported(
             rank,
             seen,
             f"{seen.loss} expects labels that are shares of 1, and {_ROWS[seen.form]}",
@@ -141,7 +141,7 @@ class LabelsDoNotFitLoss(Rule):
         )
 
     def _indices(self, rank: RankRecording, seen: UnfitLabels) -> Finding:
-        return self._told(
+        return self._reported(
             rank,
             seen,
             f"{seen.loss} expects lists of classes, and is given a 0 or 1 for each class",
@@ -151,7 +151,7 @@ class LabelsDoNotFitLoss(Rule):
             "warning",
         )
 
-    def _told(
+    def _reported(
         self, rank: RankRecording, seen: UnfitLabels, message: str, cause: str, advice: str, severity: str
     ) -> Finding:
         made = [self.beside("labels", "what makes the labels", seen.made)] if seen.made is not None else []

@@ -42,7 +42,7 @@ class IteratorUsedUp(LoopRule):
             if seen.used_up < seen.calls or (seen.calls < _STEPS and not known):
                 continue
             if known:
-                yield as_observed(known[0], rank, f"{known[0].message}. {_told(seen)}", Measured(steps=seen.calls))
+                yield as_observed(known[0], rank, f"{known[0].message}. {_seen_as(seen)}", Measured(steps=seen.calls))
             elif seen.clips:
                 yield self._clipped(rank, seen)
         yield from self._ended_in(rank, recording)
@@ -99,7 +99,7 @@ def _is_about(finding: Finding, seen: UsedUpIterator) -> bool:
     return seen.place.line in lines
 
 
-def _told(seen: UsedUpIterator) -> str:
+def _seen_as(seen: UsedUpIterator) -> str:
     if not seen.clips:
         return f"A loader's iterator was asked {count(seen.calls, 'time')} here after its end"
     having = count(seen.trained, "parameter")
