@@ -26,7 +26,7 @@ from torchvet.probes.base.kit import (
 from torchvet.probes.base.ledger import storage_key
 from torchvet.probes.internals import private
 from torchvet.probes.internals.module_calls import ModuleCalls
-from torchvet.probes.internals.simulated import numbers, simulated
+from torchvet.probes.internals.simulated import plain_values
 from torchvet.probes.numerics.half import in_backward
 from torchvet.recording.records.layers import RepeatedEntry
 
@@ -233,18 +233,10 @@ def _sums(output: Any) -> _Sums | None:
     """The sum of each tensor of a result, and that of the sizes of its numbers; None where they may not be read now."""
     found = []
     for tensor in tensors_within(output):
-        plain = numbers(tensor) if simulated() else tensor
-        if (
-            type(plain) is not torch.Tensor
-            or plain.is_meta
-            or plain.numel() > _MOST
-            or plain.layout is not torch.strided
-        ):
+        plain = plain_values(tensor)
+        if plain is None or plain.numel() > _MOST or plain.is_complex():
             return None
-        # To read a value while a CUDA graph is being captured ends the capture by an error.
-        if plain.is_complex() or (plain.is_cuda and torch.cuda.is_current_stream_capturing()):
-            return None
-        wide = plain.detach().double()
+        wide = plain.double()
         found.append((wide.sum().item(), wide.abs().sum().item()))
     return found
 
