@@ -5,6 +5,7 @@ from __future__ import annotations
 from handmade import holding, outcome, program, rank, steps
 
 from torchvet.analysis.steps import current_steps, steps_between, steps_of_bursts, steps_until
+from torchvet.recording.records.base import Step
 
 
 def test_only_steps_since_the_clock_started_anew_count() -> None:
@@ -28,6 +29,14 @@ def test_training_steps_come_before_evaluation_steps() -> None:
 
 def test_no_steps_at_all_are_told_by_ticks() -> None:
     assert steps_between(rank(program(), outcome(0)), 3, 9) == ("training", 6)
+
+
+def test_a_record_of_several_steps_counts_for_those_that_lie_between() -> None:
+    # Of steps 65 to 80, noted by fours and eights.
+    of_several = [Step(n=n, t=n, kind="training", count=count) for n, count in ((68, 4), (76, 8), (80, 4))]
+    one = rank(program(), steps(64), *of_several, outcome(80))
+    assert steps_between(one, 54, 72) == ("training", 18)
+    assert steps_until(one, 70, "training") == 70
 
 
 def test_what_follows_training_is_no_burst() -> None:

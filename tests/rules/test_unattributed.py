@@ -122,6 +122,14 @@ def test_a_heap_that_grows_from_round_to_round_only_takes_some_rounds(rounds: in
     assert [f.severity for f in report.findings if f.code == "MEM118"] == [severity]
 
 
+def test_steps_without_samples_count_for_how_long_the_heap_rises() -> None:
+    """While Python's objects are traced nothing is sampled, and samples of a slow heap are few: 72 is the last."""
+    ticks = [*range(11, 41), 54, 55, 62, 72]
+    samples = HostSamples(ticks=ticks, heap=[100_000_000 + 60_000 * n for n in ticks])
+    (one,) = found(windows(), samples)
+    assert one.severity == "error"
+
+
 def traced(amount: float, storages: float = 0.0) -> ObjectLines:
     """Python's objects, traced for six steps: those of one line live on."""
     line = ObjectLine(place=Place(FILE, 9, ""), bytes=amount)

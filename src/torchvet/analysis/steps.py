@@ -33,7 +33,12 @@ def evaluated_before(rank: RankRecording) -> int:
 def steps_until(rank: RankRecording, tick: int, kind: StepKind) -> int:
     """How many steps of a kind had ended by a tick."""
     kinds = _TRAINED if kind in _TRAINED else (kind,)
-    return sum(s.count for s in current_steps(rank) if s.n <= tick and s.kind in kinds)
+    return sum(_ended_between(s, 0, tick) for s in current_steps(rank) if s.kind in kinds)
+
+
+def _ended_between(step: Step, first: int, last: int) -> int:
+    """How many of a record's steps ended after the tick `first` and by `last`: a record may be of several."""
+    return max(0, min(step.n, last) - max(step.n - step.count, first))
 
 
 def longest_evaluation(rank: RankRecording) -> int:
@@ -67,8 +72,8 @@ def steps_between(rank: RankRecording, first: int, last: int) -> tuple[StepKind,
     counts: dict[StepKind, int] = defaultdict(int)
     for step in current_steps(rank):
         # A step counts with its end: the one that ends at `first` was over when the look came.
-        if first < step.n <= last:
-            counts[step.kind] += step.count
+        if ended := _ended_between(step, first, last):
+            counts[step.kind] += ended
     # `watch.step()` is the program's own word for what a step is.
     if counts.get("manual"):
         return "manual", counts["manual"]

@@ -31,7 +31,8 @@ class Trend:
     """Bytes per tick over the ticks `first` to `last`: the likely rate, and the interval that it lies in.
 
     `ceiling` is by how much the largest size of the later half lies above that of the earlier half, per tick between.
-    `falls` says that the size fell again by a good part of what it rises.
+    `falls` says that the size fell again by a good part of what it rises. `half` is how many ticks the later half of
+    the series takes: more than from `first` to `last` where nothing was sampled for a while.
     """
 
     rate: float
@@ -41,6 +42,7 @@ class Trend:
     falls: bool
     first: int
     last: int
+    half: float
     samples: int
 
 
@@ -71,6 +73,7 @@ def trend_of(sizes: Sizes) -> Trend | None:
         falls=_falls(later, count),
         first=later[0][0],
         last=later[-1][0],
+        half=later[-1][0] - middle,
         samples=len(later),
     )
 

@@ -237,7 +237,7 @@ def _sampled(rank: RankRecording, name: WitnessName, sizes: Sizes, explained: tu
         return replace(base, state="flat", ceiling=ceiling)
     between = f"between {size(low)} and {size(high)} per step"
     # Floors and peaks must rise, over a stretch that no warming up takes.
-    if low > small and ceiling > low / 2 and trend.last - trend.first >= _SPAN:
+    if low > small and ceiling > low / 2 and trend.half >= _SPAN:
         return replace(base, state="grows", reason=f"the {name} grows by {size(rate)} per step ({between})")
     return replace(base, reason=_open(name, between, low > small, ceiling > low / 2), fix=_more(rank))
 
