@@ -982,3 +982,121 @@ def test_a_part_that_a_library_left_in_eval_mode_is_trained(at: str, expected: s
     handed_over = About("handed over in eval mode")
     assert fixed("TRN103", ENCODER, at, about=handed_over).strip() == expected
     assert fixed("TRN103", ENCODER, at, about=About("training in eval mode")) == ""
+
+
+NETWORK = """
+    from torch.nn import functional as F
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.hidden, self.last = nn.Linear(8, 8), nn.Linear(8, 3)
+            self.act = nn.ReLU()
+            self.head = nn.Sequential(nn.Linear(8, 3), nn.ReLU(inplace=True))
+            self.normal = nn.LogSoftmax(dim=0)
+
+        def forward(self, x):
+            {line}
+    """
+
+
+@pytest.mark.parametrize("code", ["TRN118", "TRN130"])
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("return F.relu(self.last(self.hidden(x)))", "return self.last(self.hidden(x))"),
+        ("return torch.relu(self.last(F.relu(self.hidden(x))))", "return self.last(F.relu(self.hidden(x)))"),
+        ("x = self.last(x).relu()", "x = self.last(x)"),
+        ("return self.act(self.last(x)).squeeze(-1)", "return self.last(x).squeeze(-1)"),
+        ("return self.head(self.hidden(x))",
+         "self.head = nn.Sequential(nn.Linear(8, 3))"),
+        ("return self.last(F.relu(self.hidden(x)))", ""),
+        ("return mine.relu(self.last(x))", ""),
+    ],
+)  # fmt: skip
+def test_the_activation_that_ends_a_prediction_goes(code: str, line: str, expected: str) -> None:
+    found = fixed(code, NETWORK.format(line=line), line, about=About(variant="scores", operands=("",)))
+    assert found.strip() == expected
+
+
+def test_a_dead_activation_within_a_network_is_left() -> None:
+    line = "return F.relu(self.last(x))"
+    assert fixed("TRN118", NETWORK.format(line=line), line) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("return F.log_softmax(self.last(x), dim=0)", "return F.log_softmax(self.last(x), dim=1)"),
+        ("return self.last(x).log_softmax(0)", "return self.last(x).log_softmax(1)"),
+        ("return self.normal(self.last(x))", "self.normal = nn.LogSoftmax(dim=1)"),
+    ],
+)
+def test_a_softmax_is_given_the_dimension_of_the_classes(line: str, expected: str) -> None:
+    assert fixed("NUM112", NETWORK.format(line=line), line, about=About(operands=("1",))).strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("x = self.encoder(x, src_key_padding_mask=mask)", "x = self.encoder(x, src_key_padding_mask=~mask)"),
+        ("x = attend(x, x, x, key_padding_mask=tokens != 0)", "x = attend(x, x, x, key_padding_mask=~(tokens != 0))"),
+        ("x = attend(x, x, x, key_padding_mask=~empty)", "x = attend(x, x, x, key_padding_mask=empty)"),
+        ("x = self.encoder(x, mask)", ""),
+    ],
+)
+def test_a_mask_is_turned_round(line: str, expected: str) -> None:
+    assert fixed("TRN139", line + "\n", line, about=About(variant="hides")).strip() == expected
+    assert fixed("TRN139", line + "\n", line) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("nn.init.constant_(module.weight, 1.0 / 8)", "nn.init.xavier_uniform_(module.weight)"),
+        ("nn.init.zeros_(self.last.weight)", "nn.init.xavier_uniform_(self.last.weight)"),
+        ("module.weight.data.fill_(0.01)", "torch.nn.init.xavier_uniform_(module.weight)"),
+        ("nn.init.zeros_(module.bias)", ""),
+        ("nn.init.normal_(module.weight)", ""),
+    ],
+)
+def test_weights_are_drawn_at_random(line: str, expected: str) -> None:
+    assert fixed("TRN138", line + "\n", line).strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("norm = gradient.norm(2, dim=1)", "norm = gradient.flatten(1).norm(2, dim=1)"),
+        ("norm = gradient.norm(2, dim=(2, 3))", "norm = gradient.flatten(1).norm(2, dim=1)"),
+        ("norm = torch.norm(gradient, p=2)", "norm = torch.norm(gradient.flatten(1), p=2, dim=1)"),
+        (
+            "norm = torch.linalg.vector_norm(gradient, dim=0)",
+            "norm = torch.linalg.vector_norm(gradient.flatten(1), dim=1)",
+        ),
+        ("norm = gradient.norm(2, 1)", ""),
+    ],
+)
+def test_a_penalty_is_on_the_norm_of_a_whole_gradient(line: str, expected: str) -> None:
+    assert fixed("NUM114", line + "\n", line).strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("self.bank[index] = F.normalize(features, dim=1)", "self.bank[index] = F.normalize(features, dim=1).detach()"),
+        ("self.bank[index] = 0.9 * self.bank[index] + features", ""),
+    ],
+)
+def test_what_is_written_into_a_bank_is_cut(line: str, expected: str) -> None:
+    text = f"""
+    from torch.nn import functional as F
+
+    class Monitor:
+        def __init__(self):
+            self.bank = torch.zeros(64, 8)
+
+        def update(self, index, features):
+            {line}
+    """
+    assert fixed("MEM103", text, line, holder="monitor.bank").strip() == expected

@@ -310,7 +310,7 @@ def test_the_last_activation_is_taken_away() -> None:
     assert fixed_lines("TRN130", SEQUENTIAL, "return self.head", about=about)[1] == [WITHOUT]
 
 
-@pytest.mark.parametrize("module", ["", "Net.head", "Net.head.1", "Net.inner.head.3"])
+@pytest.mark.parametrize("module", ["Net.head", "Net.head.1", "Net.inner.head.3"])
 def test_another_activation_than_the_last_one_of_the_model_is_left(module: str) -> None:
     about = About(operands=(module,))
     assert fixed_lines("TRN130", SEQUENTIAL, "return self.head", about=about) == ([], [])

@@ -41,7 +41,9 @@ def _cut_as_stored(file: SourceFile, event: Event, target: ast.expr) -> list[Edi
     if not isinstance(node, ast.Assign) or len(node.targets) != 1 or isinstance(target, ast.Name):
         return []
     values = _stored_as(node, target)
-    if not values or not all(isinstance(value, ast.Name) for value in values):
+    # An expression is nobody else's, and read as an item of the state alone.
+    only_there = isinstance(target, ast.Subscript) and not any(_reads(event.unit.node, target.value, but=target))
+    if not values or not (only_there or all(isinstance(value, ast.Name) for value in values)):
         return []
     return [edit for value in values for edit in with_method(file, value, "detach()")]
 
@@ -79,11 +81,13 @@ def _cut(name: str, finding: Finding) -> str:
     return f"{container}(t.detach() for t in {name})" if container in CONTAINERS else f"{name}.detach()"
 
 
-def _reads(value: ast.AST, target: ast.expr) -> Iterator[ast.expr]:
-    """Where code reads what it is bound to."""
+def _reads(value: ast.AST, target: ast.expr, but: ast.Subscript | None = None) -> Iterator[ast.expr]:
+    """Where code reads what it is bound to; without the place that binds an item of it."""
     wanted = ast.unparse(target)
     for node in walk(value):
         if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or not isinstance(node.ctx, ast.Load):
+            continue
+        if but is not None and node is but.value:
             continue
         if ast.unparse(node) == wanted:
             yield node

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Findings, Measured, RankRecording, Recording, Rule, records
+from torchvet.rules.kit import (
+    About,
+    Edits,
+    Finding,
+    Findings,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+    records,
+)
+from torchvet.rules.training.fixes.softmax import along_another
 
 
 class SoftmaxOverBatch(Rule):
@@ -12,6 +24,10 @@ class SoftmaxOverBatch(Rule):
     fix_changes_results = True
 
     silence_clears = False  # only losses of sampled steps are seen
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """The dimension of the classes, where the line writes another one down."""
+        return along_another(file, finding)
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Losses whose log-probabilities add up to one over another dimension than their classes."""
@@ -32,4 +48,6 @@ class SoftmaxOverBatch(Rule):
                 "last",
                 measured=Measured(steps=record.calls),
                 related=[self.beside("loss", "takes them", record.loss)] if record.loss is not None else [],
+                # Of more than two dimensions a view may have put the classes elsewhere.
+                about=About(operands=(str(1 - record.dim),) if len(record.shape) == 2 else ()),
             )

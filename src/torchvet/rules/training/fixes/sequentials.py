@@ -1,4 +1,4 @@
-"""Edits that take the last module out of a Sequential that a file writes down."""
+"""Edits that take the activation away that ends what a line gives: a Sequential's last module, or a call of its own."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import ast
 from collections.abc import Collection, Iterable
 
 from torchvet.rules.kit import Edit, Edits, Finding, Location, SourceFile, about, events_at
-from torchvet.source.model import Event, edits, origins
+from torchvet.source.model import Event, edits, operand, origins, terminal
 
 _NAMES = (
     *("ReLU", "ReLU6", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "LogSigmoid", "Softplus"),
     *("Hardsigmoid", "Hardswish", "Hardtanh", "GELU", "SiLU", "Mish", "ELU", "SELU"),
 )
 _ACTIVATIONS = {f"torch.nn.{name}" for name in _NAMES}
+_FUNCTIONS = {name.lower() for name in _NAMES} | {"log_softmax"}
+_SHAPING = {"squeeze", "unsqueeze", "view", "reshape", "flatten", "permute", "transpose", "float"}
+"""What may follow the activation on its line: it gives the same numbers."""
 _PARTS = 3
 """A module's path in a model that has the Sequential itself: class, attribute, index."""
 
@@ -38,11 +41,41 @@ def without_last(file: SourceFile, made: ast.Call, modules: Collection[str]) -> 
 
 
 def without_activation(file: SourceFile, finding: Finding) -> Edits:
-    """The Sequential that is called on the finding's line, without the activation at its end that the finding names.
-    Nothing where it is a part of a part: others may be made by the same line."""
-    module = about(finding).operands[0] if about(finding).operands else ""
-    found = [without_last(file, made, _ACTIVATIONS) for made in _ended(events_at(file, finding), module)]
+    """What the finding's line gives, without the activation that the finding names and that ends it: the last module of
+    the Sequential that is called, or a call on the line itself. Nothing where it is a part of a part: others may be
+    made by the same line."""
+    module = about(finding).operands[0] if about(finding).operands else None
+    events = [event for event in events_at(file, finding) if isinstance(event.node, ast.Call)]
+    if module is None:
+        return ()
+    if not module.rpartition(".")[2].isdigit():
+        return _without_call(file, events, module)
+    found = [without_last(file, one, _ACTIVATIONS) for one in _ended(events, module)]
     return found[0] if len(found) == 1 else ()
+
+
+def _without_call(file: SourceFile, events: list[Event], module: str) -> Edits:
+    """The last call of a line that is an activation, as what it is applied to; or the Sequential that is called last,
+    without its last module, where the activation's path is not known: it works in place."""
+    last = next((e for e in reversed(events) if terminal(e.node) not in _SHAPING), None)
+    made = modules_made(last) if last is not None else []
+    if last is None or len(made) > 1:
+        return ()
+    if made and file.dotted(made[0].func) not in _ACTIVATIONS:
+        return without_last(file, made[0], _ACTIVATIONS) if not module else ()
+    given = _activated(file, last.call, module=bool(made))
+    return [edits.replace(file, last.call, file.segment(given))] if given is not None else ()
+
+
+def _activated(file: SourceFile, call: ast.Call, module: bool) -> ast.expr | None:
+    """What an activation is applied to that is called on one line, as a `module` or by its name."""
+    if not edits.on_one_line(call):
+        return None
+    if module:
+        return call.args[0] if len(call.args) == 1 and not call.keywords else None
+    # `x.relu()`; what is given something is a function of the program's own.
+    known = file.dotted(call.func).startswith("torch.") or not call.args
+    return operand(file, call) if terminal(call) in _FUNCTIONS and known else None
 
 
 def activation_of(file: SourceFile | None, line: int, module: str) -> Location | None:

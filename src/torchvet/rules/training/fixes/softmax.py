@@ -11,6 +11,7 @@ from torchvet.source.model import Event, edits, is_call, operand, terminal
 
 _FUNCTIONS = ("softmax", "sigmoid")
 _MODULES = ("torch.nn.Softmax", "torch.nn.Sigmoid")
+_SOFTMAX = ("torch.nn.Softmax", "torch.nn.LogSoftmax")
 
 
 def not_normalised(file: SourceFile, line: int) -> Edits:
@@ -25,12 +26,18 @@ def not_normalised(file: SourceFile, line: int) -> Edits:
 
 
 def along_another(file: SourceFile, finding: Finding) -> Edits:
-    """`softmax(scores, dim=1)` for the dimension that a call on the finding's line has written down: where there is one
-    call, and one dimension that has more than one value."""
+    """`softmax(scores, dim=1)` for the dimension that a call on the finding's line has written down, or that of its
+    module where that is made: where there is one such call, and one dimension that has more than one value."""
     dims = about(finding).operands
-    calls = [e.call for e in events_at(file, finding) if is_call(e.node, "softmax", "log_softmax")]
+    calls = [call for e in events_at(file, finding) if isinstance(e.node, ast.Call) for call in _normalising(file, e)]
     numbers = [n for call in calls for n in (*call.args, *(k.value for k in call.keywords)) if _is_number(n)]
     return [edits.replace(file, numbers[0], dims[0])] if len(dims) == len(calls) == len(numbers) == 1 else ()
+
+
+def _normalising(file: SourceFile, event: Event) -> list[ast.Call]:
+    """The call that says over which dimension an event normalises: its own, or the one that makes its module."""
+    made = [call for call in modules_made(event) if file.dotted(call.func) in _SOFTMAX]
+    return made or ([event.call] if is_call(event.node, "softmax", "log_softmax") else [])
 
 
 def _raw(file: SourceFile, call: ast.Call) -> ast.expr | None:

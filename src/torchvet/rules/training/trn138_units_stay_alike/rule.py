@@ -8,11 +8,25 @@ from collections.abc import Iterator
 
 from torchvet.formatting import count
 from torchvet.recording.records.layers import AlikeUnits
-from torchvet.rules.kit import Finding, Findings, Location, Measured, Place, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.kit import (
+    Edits,
+    Finding,
+    Findings,
+    Location,
+    Measured,
+    Place,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+    events_at,
+)
+from torchvet.source.model import edits, operand, terminal
 
 _STEPS = 3
 """Sampled steps from which on it is no accident. Chosen, not measured."""
 _FILLS = re.compile(r"fill_|constant_|zeros_|ones_|zero_|torch\.(zeros|ones|full)\b")
+_FILLING = ("constant_", "zeros_", "ones_", "fill_", "zero_")
 _NAMES = 3
 
 
@@ -22,6 +36,19 @@ class UnitsStayAlike(Rule):
     severity = "warning"
     silence_clears = False
     fix_changes_results = True
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """Weights drawn at random, where the finding's line fills them with one number and nothing else."""
+        calls = [e.call for e in events_at(file, finding) if isinstance(e.node, ast.Call)]
+        filling = [call for call in calls if terminal(call) in _FILLING]
+        given = operand(file, filling[0]) if len(filling) == 1 and edits.on_one_line(filling[0]) else None
+        weights = file.segment(given).removesuffix(".data") if given is not None else ""
+        if not weights.endswith("weight") or given is None:
+            return ()
+        function = file.segment(filling[0].func)
+        # `nn.init` by the name that the line has for it; else the whole path, which may not be imported.
+        where = function[: -len(terminal(filling[0]))] if given in filling[0].args else "torch.nn.init."
+        return [edits.replace(file, filling[0], f"{where}xavier_uniform_({weights})")]
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Weights that stay so in all sampled steps, those of one line together."""

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import ast
+
 from torchvet.formatting import count, percent
 from torchvet.recording.records.layers import PaddedRead
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity
+from torchvet.rules.kit import (
+    About,
+    Edits,
+    Finding,
+    Findings,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    Severity,
+    SourceFile,
+    about,
+    events_at,
+)
+from torchvet.source.model import edits
 
 _STEPS = 3
 """Sampled steps from which on it is a habit. Chosen, not measured."""
+_HIDES = "hides"
 _ROWS, _LONG = 0.5, 0.1
 """The share of rows that end earlier, and that of all steps which is padding, from which on it harms. Chosen."""
 
@@ -18,6 +35,10 @@ class PaddingReadAsData(Rule):
     severity = "warning"
     silence_clears = False
     fix_changes_results = True
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """The mask the other way round, where the finding's line hands in one."""
+        return _turned(file, finding) if about(finding).variant == _HIDES else ()
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Lines that do so in several sampled steps."""
@@ -53,4 +74,15 @@ class PaddingReadAsData(Rule):
             f"other way round in {count(seen.steps, 'sampled step')}",
             advice="turn the mask round: `~mask`, or compare with the padding (`tokens == pad`)",
             measured=Measured(steps=seen.steps),
+            about=About(variant=_HIDES),
         )
+
+
+def _turned(file: SourceFile, finding: Finding) -> Edits:
+    calls = [event.call for event in events_at(file, finding) if isinstance(event.node, ast.Call)]
+    masks = [one.value for call in calls for one in call.keywords if (one.arg or "").endswith("key_padding_mask")]
+    if len(masks) != 1 or not edits.on_one_line(masks[0]):
+        return ()
+    inverted = isinstance(masks[0], ast.UnaryOp) and isinstance(masks[0].op, ast.Invert)
+    text = file.segment(masks[0].operand) if inverted else f"~{edits.operand(file, masks[0])}"  # type: ignore[attr-defined]
+    return [edits.replace(file, masks[0], text)]
