@@ -1100,3 +1100,20 @@ def test_what_is_written_into_a_bank_is_cut(line: str, expected: str) -> None:
             {line}
     """
     assert fixed("MEM103", text, line, holder="monitor.bank").strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("made", "line", "expected"),
+    [
+        ("criterion = nn.CTCLoss(blank=0)", "loss = criterion(scores, texts, frames, lengths)",
+         "criterion = nn.CTCLoss(blank=0, zero_infinity=True)"),
+        ("criterion = nn.CTCLoss()", "loss = criterion(scores, texts, frames, lengths)",
+         "criterion = nn.CTCLoss(zero_infinity=True)"),
+        ("", "loss = nn.functional.ctc_loss(scores, texts, frames, lengths)",
+         "loss = nn.functional.ctc_loss(scores, texts, frames, lengths, zero_infinity=True)"),
+        ("criterion = nn.CTCLoss(zero_infinity=False)", "loss = criterion(scores, texts, frames, lengths)", ""),
+    ],
+)  # fmt: skip
+def test_samples_that_nothing_aligns_are_left_out(made: str, line: str, expected: str) -> None:
+    found = fixed("NUM101", f"{made}\n{line}\n", line, about=About(variant="no-alignment"))
+    assert found.strip() == expected

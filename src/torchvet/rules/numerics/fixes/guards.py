@@ -6,6 +6,7 @@ import ast
 import re
 
 from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, about, events_at
+from torchvet.rules.training.fixes.sequentials import modules_made
 from torchvet.source import model
 
 _WITHIN = "clamp(-1 + 1e-6, 1 - 1e-6)"
@@ -20,6 +21,7 @@ _SPREADS = ("std", "var", "std_mean", "var_mean")
 _DIVISORS = dict.fromkeys(("norm", "std", "vector_norm"), "clamp(min=1e-12)")
 """What is never negative and is divided by."""
 _COUNTS = re.compile(r"mask|valid|weight|count|keep|present|visible|active|select|attend")
+_ALIGNING, _LEAVES_OUT = ("torch.nn.CTCLoss", "torch.nn.functional.ctc_loss"), "zero_infinity"
 _SAME = model.name_set(
     "to float double half bfloat16 int long bool type type_as view unsqueeze squeeze detach reshape expand eq ne gt ge "
     "lt le"
@@ -35,7 +37,21 @@ def guarded(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     variant = about(finding).variant
     if variant == "single-sample":
         return _of_one(file, finding)
+    if variant == "no-alignment":
+        return _left_out(file, finding)
     return () if variant in _NEGATIVE else _of_operator(file, finding)
+
+
+def _left_out(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """`zero_infinity=True` for the CTC loss of the line, or where its module is made."""
+    made = [
+        call
+        for event in events_at(file, finding)
+        if isinstance(event.node, ast.Call)
+        for call in modules_made(event) or [event.call]
+        if file.dotted(call.func) in _ALIGNING and all(one.arg != _LEAVES_OUT for one in call.keywords)
+    ]
+    return model.edits.with_argument(file, made[0], f"{_LEAVES_OUT}=True") if len(made) == 1 else ()
 
 
 def _of_operator(file: SourceFile, finding: Finding) -> Sequence[Edit]:
