@@ -71,7 +71,7 @@ def test_the_late_rank_is_found_with_its_line(tmp_path: Path, late: str, mark: s
         "warning",
         1,
         line,
-    )
+    ), found["cause"]
     assert 0.03 < found["measured"]["seconds_per_step"] < 0.08
 
 

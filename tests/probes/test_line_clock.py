@@ -154,6 +154,15 @@ def test_seconds_of_calls_are_those_of_the_looks_that_count() -> None:
     assert (tally.steps, tally.loading, tally.backward) == pytest.approx((2, 0.3 + 40.0, 0.2 + 40.0))
 
 
+def test_a_call_that_ended_before_torchvets_own_work_counts() -> None:
+    """On one busy core half of the looks behind a backward pass fall on what torchvet does at the step's end."""
+    tally = looked((LOOP, 0.1, 3), (LOOP, 0.1, 4))
+    tally.look(None, 0.4, Now(1, 4, 0, own=True, backward=0.3))
+    tally.look(LOOP, 0.1, Now(1, 5, 0, backward=0.3))
+    tally.look(LOOP, 0.1, Now(1, 6, 0, backward=0.3))
+    assert (tally.steps, tally.backward) == (2, 0.3)
+
+
 def test_steps_that_are_counted_anew_begin_anew() -> None:
     tally = looked((LOOP, 0.1, 30), (LOOP, 0.1, 31), (LOOP, 0.1, 32), (LOOP, 0.1, 1), (LOOP, 0.1, 2), (LOOP, 0.3, 2))
     tally.look(LOOP, 0.1, Now(1, 3, 0))

@@ -108,18 +108,22 @@ class Tally:
 
     def look(self, frame: FrameType | None, seconds: float, now: Now) -> None:
         """A thread was seen after so many seconds."""
-        loading, backward = now.loading - self._calls[0], now.backward - self._calls[1]
-        self._calls = now.loading, now.backward
         # A stronger step signal appeared: often while a window is open, as the first steps are sampled.
         if now.steps < self._last:
             self.begin_anew()
         self._last = now.steps
+        if now.counts:
+            self._pass_steps(now)
+            # torchvet's own work is in the step's time, and is no line's. Calls that ended before it, as backward
+            # passes do before a step's end, go to the next look.
+            if now.own and self._whole:
+                return
+        loading, backward = now.loading - self._calls[0], now.backward - self._calls[1]
+        self._calls = now.loading, now.backward
         if not now.counts:
             self._waiting.clear()
             self._at = None
             return
-        self._pass_steps(now)
-        # torchvet's own work is in the step's time, and is no line's.
         if now.own or not self._whole:
             return
         if now.collecting:
