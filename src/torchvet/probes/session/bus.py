@@ -58,6 +58,7 @@ PROBES: tuple[str, ...] = (
     "training.normalized_twice.NormalisedLosses",
     "training.graphless_terms.GraphlessTerms",
     "numerics.softmax_axes.SoftmaxAxes",
+    "numerics.normalized_batches.NormalizedBatches",
     "numerics.penalty_norms.PenaltyNorms",
     "numerics.latent_sums.LatentSums",
     "memory.attention.Attention",

@@ -254,6 +254,18 @@ class SoftmaxAxis(Record):
     calls: int = 0
 
 
+class NormalizedBatch(Record):
+    """On one line a softmax of `shape` went over dimension `dim`, which is that of the samples: sampled calls with a
+    graph. `sizes` are how many samples there were, in evaluation as well; `loaded` says that a loader gave them."""
+
+    place: Place
+    shape: tuple[int, ...]
+    dim: int
+    calls: int = 0
+    sizes: list[int] = []
+    loaded: bool = False
+
+
 class PenaltyNorm(Record):
     """On one line the norm was taken of gradients of `shape`, one for each of `samples` scores, over `dims`; a number
     was subtracted from the `norms` that it gave. Sampled calls."""
