@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from handmade import FILE, GIB, census, holding, outcome, program, rank, steps
 from torchvet.analysis import growth_of
 from torchvet.recording import Recording
 from torchvet.recording.records.base import Place, Record, Source
-from torchvet.recording.records.training import LoopBound
+from torchvet.recording.records.training import HostSamples, LoopBound
 from torchvet.rules import rule
 from torchvet.rules.shared.bounds import bound_of
 
@@ -45,6 +46,39 @@ ROUNDS = "kept = []\nfor turn in range({}):\n    for x in xs:\n        net(x)\n 
 
 def test_a_loop_of_steps_is_no_limit() -> None:
     assert told(APPENDS) == ["error"]
+
+
+def flat(since: int, until: int = 250, grows: int = 0) -> HostSamples:
+    ticks = list(range(1, until))
+    heap = [1_000_000 + 10_000 * min(tick, since) + grows * max(0, tick - since) for tick in ticks]
+    return HostSamples(ticks=ticks, heap=heap)
+
+
+EARLY = (2, 4, 6, 8, 12)
+
+
+def test_what_memory_shows_no_more_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first epoch has filled it, and searching for names was too dear to go on."""
+    monkeypatch.setitem(told.__globals__, "TICKS", EARLY)
+    assert told(APPENDS, (flat(16),)) == ["info", "it has ended by step 129: memory rises no more", "160000"]
+    # No evidence: growth that goes on, a heap that was not sampled, or for too few steps.
+    assert told(APPENDS, (flat(250),)) == told(APPENDS) == told(APPENDS, (flat(16, 40),)) == ["error"]
+    assert told(APPENDS, (flat(16, grows=9_000),)) == ["error"]
+
+
+def test_what_gets_ever_slower_may_be_filling_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept(sizes: list[int]) -> str:
+        facts = [{"direct": size, "tensors": n, "length": n, "items": n} for n, size in enumerate(sizes)]
+        looks = [census(n * 20 + 20, holding("kept", scope="__main__", **one)) for n, one in enumerate(facts)]
+        one = Recording([rank(program(memory_limit=64 * GIB), steps(250), looks, outcome(250))])
+        (finding,) = rule("MEM102").in_recording(one)
+        return finding.severity + (": it gets ever slower" if "it gets ever slower" in finding.message else "")
+
+    fills = [0, *itertools.accumulate(range(200_000, 40_000, -20_000))]
+    assert kept(fills) == "info: it gets ever slower"
+    assert kept([100_000 * n for n in range(10)]) == "warning"
+    # Slower once, and the same from then on.
+    assert kept([0, 0, 400_000, *(400_000 + 20_000 * n for n in range(1, 8))]) == "warning"
 
 
 def test_a_loop_over_rounds_ends() -> None:

@@ -25,6 +25,7 @@ from torchvet.analysis.growth_series import (
     rising_tail,
     series_of,
     size_of,
+    slowing,
     with_gaps,
 )
 from torchvet.analysis.idle_models import is_of_models, later_by, pile_up, with_beginnings
@@ -71,6 +72,8 @@ class Growth:
     """Items of the container at the beginning of the rise, where it is one."""
     dropped_at: int | None = None
     """The tick by which the name had freed it all again, None where it never did."""
+    slows: tuple[float, float] | None = None
+    """Bytes per step in the second and in the last fourth of the rise, where it gets ever slower: see `slowing`."""
     parts: tuple[Growth, ...] = ()
     """The growths of single names, this name's first, where this one is their sum: see rules/shared/joint_growth.py."""
 
@@ -413,7 +416,7 @@ def _growth(
         steps += later_by(run, looks)
     per = steps_of_bursts(rank, run, kind) or max(1, steps)
     growth = _rates(rank, run, kind, per, steps_until(rank, run[-1][0], kind), left, carrier_ops)
-    return replace(growth, steps=steps)
+    return replace(growth, steps=steps, slows=slowing([(steps_until(rank, t, kind), size_of(h)) for t, h in run]))
 
 
 def _rates(

@@ -45,6 +45,33 @@ def size_of(h: Holding) -> int:
     return h.direct + h.graph + h.ctx
 
 
+_LEAST_LOOKS, _SLOWER = 4, 0.5
+"""Looks below which nothing is said of how a rate changes, and the share of its rate that a rise must have lost from
+the second fourth to the last. Chosen: what takes in the same at each step differs by a few hundredths."""
+
+
+def slowing(sizes: list[tuple[int, int]]) -> tuple[float, float] | None:
+    """Bytes per step in the second and in the last fourth of a rise, given as steps and bytes, where each from there on
+    rises more slowly than the one before, and the last by half at the most: what fills up, as a set of all that was ever
+    recognized. None where that is not so."""
+    if len(sizes) < _LEAST_LOOKS or sizes[-1][0] - sizes[0][0] < 4:
+        return None
+    first, fourth = sizes[0][0], (sizes[-1][0] - sizes[0][0]) / 4
+    held = [_between(sizes, first + i * fourth) for i in range(5)]
+    rates = [(b - a) / fourth for a, b in itertools.pairwise(held)]
+    # Not the first: a name may have been seen for the first time in the middle of one.
+    falls = rates[1] > rates[2] > rates[3]
+    return (rates[1], rates[3]) if falls and rates[3] <= _SLOWER * rates[1] else None
+
+
+def _between(sizes: list[tuple[int, int]], step: float) -> float:
+    """The bytes at a step, on the line between the looks around it."""
+    for (a, held), (b, then) in itertools.pairwise(sizes):
+        if a <= step <= b and a < b:
+            return held + (then - held) * (step - a) / (b - a)
+    return sizes[-1][1]
+
+
 def beside_known(h: Holding) -> int:
     """Bytes that hang from a name and are in no category of known memory."""
     return size_of(h) - h.idle

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.analysis.growth_series import CONTAINERS
+from torchvet.analysis.memory_series import device_sizes, heap_sizes, per_step
 from torchvet.formatting import count, size
-from torchvet.rules.kit import Growth, Recording, Store, records
+from torchvet.rules.kit import Growth, RankRecording, Recording, Store, records
 
 if TYPE_CHECKING:
+    from torchvet.analysis.trend import Sizes
     from torchvet.source.stores import Limit, Removal
 
 
+_LATER, _LESS = 24, 0.5
+"""Steps over which memory must have risen by less than this share of what a name took in, so that it takes in no more:
+no program warms up for so long (see `witnesses`)."""
 _STEPS_A_TURN = 4
 """Steps for each item that was stored, at least, where items come by epochs or trainings."""
 
@@ -38,12 +43,14 @@ def bound_of(growth: Growth, recording: Recording) -> Bound | None:
     # What the run shows comes before what the text says, and a limit of the type before any statement.
     return (
         _capacity(growth)
+        or _ended(growth, recording)
         or _history(growth, recording)
         or _slots(growth)
         or _loop(growth, recording)
         or _call(growth, recording)
         or _stored(growth, recording)
         or _removal(growth, recording)
+        or _slows(growth)
     )
 
 
@@ -54,6 +61,40 @@ def _capacity(growth: Growth) -> Bound | None:
     # Without a length one item a step is the best guess.
     each = growth.bytes / holding.length if holding.length else growth.bytes_per_step
     return Bound(f"its type holds at most {holding.capacity:,} items", int(each * holding.capacity))
+
+
+def _ended(growth: Growth, recording: Recording) -> Bound | None:
+    """What grew while names were searched, and memory did not rise by after that: a cache that the first epoch has
+    filled. Searches of many tensors come to their share of the time early in a run."""
+    rank = next((r for r in recording.ranks if r.rank == growth.rank), recording.ranks[0])
+    sizes = _memory_of(growth, rank) if growth.kind in ("training", "backward", "manual") else []
+    trend, ticks = per_step(rank, sizes)
+    if trend is None or trend.first < growth.last_tick or trend.half < _LATER:
+        return None
+    if trend.high * ticks >= _LESS * growth.bytes_per_step:
+        return None
+    # What it took in between: memory's own rise, which is the most.
+    then = next((held for tick, held in reversed(sizes) if tick <= growth.last_tick), None)
+    later = next(held for tick, held in sizes if tick >= trend.first)
+    more = max(0, later - then) if then is not None else 0
+    return Bound(f"it has ended by step {trend.first:,}: memory rises no more", growth.bytes + more)
+
+
+def _memory_of(growth: Growth, rank: RankRecording) -> Sizes:
+    """The memory that a name's storages lie in; nothing where they lie in several."""
+    # Without a site: on the device where there is one, as most are.
+    sites = [one.site.device for one in growth.holding.sites] or [rank.program.device if rank.program else "cpu"]
+    devices = {device.partition(":")[0] for device in sites}
+    if len(devices) > 1:
+        return []
+    return heap_sizes(rank) if devices == {"cpu"} else device_sizes(rank)
+
+
+def _slows(growth: Growth) -> Bound | None:
+    if growth.slows is None:
+        return None
+    before, now = map(size, growth.slows)
+    return Bound(f"it gets ever slower, from {before} per step to {now}: it may be filling up", sure=False)
 
 
 def history_of(growth: Growth, recording: Recording) -> records.optimizers.OptimizerUse | None:

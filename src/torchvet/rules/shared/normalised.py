@@ -1,4 +1,5 @@
-"""What a softmax or a sigmoid has normalised; which losses do so themselves, and which take logarithms."""
+"""What a softmax or a sigmoid has normalised; which losses do so themselves, and which take logarithms; an edit that
+lets a softmax normalise over another dimension."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ import ast
 import re
 from dataclasses import dataclass, replace
 
-from torchvet.rules.kit import Iterator, SourceFile
+from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile, about, events_at
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source import model
 from torchvet.source.model import origins
 
+_SOFTMAX = ("torch.nn.Softmax", "torch.nn.LogSoftmax")
 BINARY = {"binary_cross_entropy_with_logits", "BCEWithLogitsLoss"}
 
 
@@ -296,3 +298,24 @@ def _of_returns(function: model.Unit, depth: int) -> Normalised | None:
     # A callee is known by its call's event.
     values = ((e.node.value, e) for e in function.returns)  # type: ignore[attr-defined]
     return _agreed([normalised(value, function.call_of(value) or e, depth + 1) for value, e in values])
+
+
+def along_another(file: SourceFile, finding: Finding) -> Edits:
+    """`softmax(scores, dim=1)` for the dimension that a call on the finding's line has written down, or that of its
+    module where that is made: where there is one such call, and one dimension that has more than one value."""
+    dims = about(finding).operands
+    calls = [call for e in events_at(file, finding) if isinstance(e.node, ast.Call) for call in _normalising(file, e)]
+    numbers = [n for call in calls for n in (*call.args, *(k.value for k in call.keywords)) if is_number(n)]
+    return [model.edits.replace(file, numbers[0], dims[0])] if len(dims) == len(calls) == len(numbers) == 1 else ()
+
+
+def _normalising(file: SourceFile, event: model.Event) -> list[ast.Call]:
+    """The call that says over which dimension an event normalises: its own, or the one that makes its module."""
+    made = [call for call in origins.modules_made(event) if file.dotted(call.func) in _SOFTMAX]
+    return made or ([event.call] if model.is_call(event.node, "softmax", "log_softmax") else [])
+
+
+def is_number(node: ast.expr) -> bool:
+    """Whether an expression is a whole number that is written down, a negative one as well."""
+    value = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(value, ast.Constant) and isinstance(value.value, int)

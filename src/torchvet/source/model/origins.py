@@ -13,6 +13,7 @@ from torchvet.source.model.units import Unit, receiver, terminal
 from torchvet.source.walking import walk
 
 if TYPE_CHECKING:
+    from torchvet.source.model.events import Event
     from torchvet.source.model.file import SourceFile
 
 Identity = frozenset[tuple[object, ...]]
@@ -32,6 +33,13 @@ def made_by(node: ast.AST | None, unit: Unit) -> list[tuple[ast.expr, Unit]]:
     if isinstance(node, ast.expr):
         search.follow(node, unit, 0)
     return search.found
+
+
+def modules_made(event: Event) -> list[ast.Call]:
+    """The calls that make the module that is called; nothing where it may be another too, or none."""
+    made = [value for value, _ in made_by(event.call.func, event.unit)]
+    calls = [value for value in made if isinstance(value, ast.Call)]
+    return calls if len(calls) == len(made) else []
 
 
 def identity(node: ast.AST | None, unit: Unit) -> Identity:

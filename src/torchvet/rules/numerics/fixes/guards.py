@@ -6,7 +6,6 @@ import ast
 import re
 
 from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, about, events_at
-from torchvet.rules.training.fixes.sequentials import modules_made
 from torchvet.source import model
 
 _WITHIN = "clamp(-1 + 1e-6, 1 - 1e-6)"
@@ -48,7 +47,7 @@ def _left_out(file: SourceFile, finding: Finding) -> Sequence[Edit]:
         call
         for event in events_at(file, finding)
         if isinstance(event.node, ast.Call)
-        for call in modules_made(event) or [event.call]
+        for call in model.origins.modules_made(event) or [event.call]
         if file.dotted(call.func) in _ALIGNING and all(one.arg != _LEAVES_OUT for one in call.keywords)
     ]
     return model.edits.with_argument(file, made[0], f"{_LEAVES_OUT}=True") if len(made) == 1 else ()

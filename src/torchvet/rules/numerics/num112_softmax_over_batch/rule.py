@@ -15,7 +15,7 @@ from torchvet.rules.kit import (
     count,
     records,
 )
-from torchvet.rules.training.fixes.softmax import along_another
+from torchvet.rules.shared.normalised import along_another
 
 _STEPS = 3
 """Sampled calls within a model from which on it is no accident. Chosen, not measured."""

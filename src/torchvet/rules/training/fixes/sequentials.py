@@ -6,7 +6,8 @@ import ast
 from collections.abc import Collection, Iterable
 
 from torchvet.rules.kit import Edit, Edits, Finding, Location, SourceFile, about, events_at
-from torchvet.source.model import Event, edits, operand, origins, terminal
+from torchvet.source.model import Event, edits, operand, terminal
+from torchvet.source.model.origins import modules_made
 
 _NAMES = (
     *("ReLU", "ReLU6", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "LogSigmoid", "Softplus"),
@@ -18,13 +19,6 @@ _SHAPING = {"squeeze", "unsqueeze", "view", "reshape", "flatten", "permute", "tr
 """What may follow the activation on its line: it gives the same numbers."""
 _PARTS = 3
 """A module's path in a model that has the Sequential itself: class, attribute, index."""
-
-
-def modules_made(event: Event) -> list[ast.Call]:
-    """The calls that make the module that is called; nothing where it may be another too, or none."""
-    made = [value for value, _ in origins.made_by(event.call.func, event.unit)]
-    calls = [value for value in made if isinstance(value, ast.Call)]
-    return calls if len(calls) == len(made) else []
 
 
 def without_last(file: SourceFile, made: ast.Call, modules: Collection[str]) -> list[Edit]:

@@ -1,17 +1,17 @@
-"""Edits that take a softmax, or a sigmoid, out of what a loss is given (the function's call, or the module), and one
-that lets a softmax normalise over another dimension."""
+"""Edits that take a softmax, or a sigmoid, out of what a loss is given: the function's call, or the module."""
 
 from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edits, Finding, SourceFile, about, events_at
-from torchvet.rules.training.fixes.sequentials import modules_made, without_last
-from torchvet.source.model import Event, edits, is_call, operand, terminal
+from torchvet.rules.kit import Edits, SourceFile
+from torchvet.rules.shared.normalised import is_number
+from torchvet.rules.training.fixes.sequentials import without_last
+from torchvet.source.model import Event, edits, operand, terminal
+from torchvet.source.model.origins import modules_made
 
 _FUNCTIONS = ("softmax", "sigmoid")
 _MODULES = ("torch.nn.Softmax", "torch.nn.Sigmoid")
-_SOFTMAX = ("torch.nn.Softmax", "torch.nn.LogSoftmax")
 
 
 def not_normalised(file: SourceFile, line: int) -> Edits:
@@ -25,31 +25,11 @@ def not_normalised(file: SourceFile, line: int) -> Edits:
     return found[0] if len(found) == 1 else ()
 
 
-def along_another(file: SourceFile, finding: Finding) -> Edits:
-    """`softmax(scores, dim=1)` for the dimension that a call on the finding's line has written down, or that of its
-    module where that is made: where there is one such call, and one dimension that has more than one value."""
-    dims = about(finding).operands
-    calls = [call for e in events_at(file, finding) if isinstance(e.node, ast.Call) for call in _normalising(file, e)]
-    numbers = [n for call in calls for n in (*call.args, *(k.value for k in call.keywords)) if _is_number(n)]
-    return [edits.replace(file, numbers[0], dims[0])] if len(dims) == len(calls) == len(numbers) == 1 else ()
-
-
-def _normalising(file: SourceFile, event: Event) -> list[ast.Call]:
-    """The call that says over which dimension an event normalises: its own, or the one that makes its module."""
-    made = [call for call in modules_made(event) if file.dotted(call.func) in _SOFTMAX]
-    return made or ([event.call] if is_call(event.node, "softmax", "log_softmax") else [])
-
-
 def _raw(file: SourceFile, call: ast.Call) -> ast.expr | None:
     """What a softmax or sigmoid, written as a function or a method on one line, is applied to. `scores.softmax(1)` is a
     method; what is given something other than a dimension is a module or a function of the program's own."""
-    method = file.dotted(call.func).startswith("torch.") or all(_is_number(a) for a in call.args)
+    method = file.dotted(call.func).startswith("torch.") or all(is_number(a) for a in call.args)
     return operand(file, call) if method and call.lineno == call.end_lineno else None
-
-
-def _is_number(node: ast.expr) -> bool:
-    value = node.operand if isinstance(node, ast.UnaryOp) else node
-    return isinstance(value, ast.Constant) and isinstance(value.value, int)
 
 
 def _of_module(file: SourceFile, event: Event) -> Edits:

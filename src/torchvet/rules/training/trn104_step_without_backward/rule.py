@@ -30,10 +30,10 @@ from torchvet.rules.kit import (
 )
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.empty_steps import refused_empty
+from torchvet.rules.shared.normalised import along_another
 from torchvet.rules.training import _reentrant as reentrant
 from torchvet.rules.training._dropped_columns import Wanted, wanted_columns
 from torchvet.rules.training.fixes.dropped_columns import kept_by_the_trainer
-from torchvet.rules.training.fixes.softmax import along_another
 from torchvet.source.model import Event, Unit, edits, given, is_call, receiver, target_names, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.steps import Step
