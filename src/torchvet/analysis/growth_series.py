@@ -52,8 +52,8 @@ the second fourth to the last. Chosen: what takes in the same at each step diffe
 
 def slowing(sizes: list[tuple[int, int]]) -> tuple[float, float] | None:
     """Bytes per step in the second and in the last fourth of a rise, given as steps and bytes, where each from there on
-    rises more slowly than the one before, and the last by half at the most: what fills up, as a set of all that was ever
-    recognized. None where that is not so."""
+    rises more slowly than the one before, and the last by half at the most: what fills up, as a set of all that was
+    recognized so far. None where that is not so."""
     if len(sizes) < _LEAST_LOOKS or sizes[-1][0] - sizes[0][0] < 4:
         return None
     first, fourth = sizes[0][0], (sizes[-1][0] - sizes[0][0]) / 4
