@@ -55,6 +55,12 @@ FAULTY: dict[str, tuple[str, str, str]] = {
     "BCE, -1 and 1": ("", f"{BCE}(z, 2 * several - 1)", "from -1 to 1"),
     "BCE, classes": ("", f"{BCE}(z[:, 0], y.float())", "from 0 to 4"),
     "BCE, mask": ("", "nn.BCEWithLogitsLoss()(z, several * 255)", "from 0 to 255"),
+    "BCE, a mask of 255, not reduced": (
+        "several *= 255",
+        f"{BCE}(z, several, reduction='none').mean()",
+        "from 0 to 255",
+    ),
+    "BCE, classes from 1, not reduced": ("", f"{BCE}(z, several + 1, reduction='none').mean()", "from 1 to 2"),
     "BCE, classes, not reduced": ("", f"{BCE}(z[:, 0], y.float(), reduction='none').mean()", "from 0 to 4"),
     "soft margins of several labels": ("", "F.multilabel_soft_margin_loss(z, 2 * several - 1)", "from -1 to 1"),
     "several classes": ("", f"{CE}(z, several)", "rows hold several ones"),
@@ -92,6 +98,14 @@ HEALTHY: dict[str, tuple[str, str]] = {
         f"({BCE}(z, several, reduction='none') * (several >= 0)).mean()",
     ),
     "BCE, unknown weighs nothing": ("several[:, 3] = -1", f"{BCE}(z, several, weight=(several >= 0).float())"),
+    "BCE, 255 left out of what is mostly 0": (
+        "several *= step % 5 == 0; several[::4] = 255",
+        f"{BCE}(z, several, reduction='none')[several < 2].mean()",
+    ),
+    "BCE, positive and unlabeled": (
+        "several = 2 * several - 1",
+        f"{BCE}(z, several, reduction='none')[several > 0].mean()",
+    ),
     "BCE, 255 left out": ("several[::4] = 255", f"{BCE}(z, several, reduction='none')[several < 2].mean()"),
     "BCE, two marks": (
         "several[:, 3] = -1; several[:, 2] = -2",

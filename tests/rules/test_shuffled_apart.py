@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 from example_runs import forked
 
-from torchvet.rules import rule
-from torchvet.source.model import SourceFile
-
 PROGRAM = """
 import torch
 from torch import nn
@@ -41,13 +38,27 @@ for epoch in range(2):
 LOADER = "DataLoader(TensorDataset(inputs, labels, lengths), batch_size=N, shuffle=True)"
 PLAIN = "ce(model(x), y)"
 Case = tuple[str, str]
+PACKED = "packed = nn.utils.rnn.pack_padded_sequence(x[..., None], n, batch_first=True)"
 FAULTY: dict[str, Case] = {
     "two permutations": ("x = x[torch.randperm(N)]\ny = y[torch.randperm(N)]", PLAIN),
     "inputs alone": ("x = x[torch.randperm(len(x))]", PLAIN),
     "labels alone": ("y = y[torch.randperm(len(y))]", PLAIN),
     "index_select": ("x = x.index_select(0, torch.randperm(N))", PLAIN),
+    "names that say that both are shuffled": (
+        "shuffled_x = x[torch.randperm(N)]\nshuffled_y = y[torch.randperm(N)]",
+        "ce(model(shuffled_x), shuffled_y)",
+    ),
     "sorted by length": ("order = n.argsort(descending=True)\nx = x[order]", PLAIN),
     "lengths sorted": ("n, order = n.sort(descending=True)\nx = x[order]", "ce(rnn(x[..., None])[0][:, -1], y)"),
+    "packed": (
+        f"n, order = n.sort(descending=True)\nx = x[order]\n{PACKED}",
+        "ce(model(rnn(packed)[1][0]), y)",
+    ),
+    "packed, with steps in between": (
+        f"n, order = n.sort(descending=True)\nx = x[order]\n{PACKED}\n"
+        "packed = packed._replace(data=2 * packed.data)\nh = nn.utils.rnn.pad_packed_sequence(rnn(packed)[0])[0]",
+        "ce(model(h.sum(0)), y)",
+    ),
     "sorted labels": ("y, _ = y.sort()", PLAIN),
     "flipped rows": ("x = x.flip(0)", PLAIN),
     "rolled": ("x = x.roll(1, 0)", PLAIN),
@@ -135,6 +146,19 @@ HEALTHY: dict[str, Case] = {
         "h = rnn(packed)[1][0]",
         "ce(model(h), y)",
     ),
+    "packed with its labels": (
+        f"n, order = n.sort(descending=True)\nx, y = x[order], y[order]\n{PACKED}",
+        "ce(model(rnn(packed)[1][0]), y)",
+    ),
+    "packed and put back": (
+        f"n, order = n.sort(descending=True)\nx = x[order]\n{PACKED}\nback = order.argsort()",
+        "ce(model(rnn(packed)[1][0, back]), y) + ce(model(rnn(packed)[1][:, back][0]), y)",
+    ),
+    "padded and put back": (
+        f"n, order = n.sort(descending=True)\nx = x[order]\n{PACKED}\n"
+        "h = nn.utils.rnn.pad_packed_sequence(rnn(packed)[0], batch_first=True)[0][order.argsort()]",
+        "ce(model(h.sum(1)), y)",
+    ),
     "beams": (
         "z = model(x)\nbest = z.detach().topk(2, 1)[1].flatten()\nbeams = x.repeat_interleave(2, 0)[best.argsort()]",
         "ce(z, y) + 0 * body(beams).mean()",
@@ -189,6 +213,7 @@ HEALTHY: dict[str, Case] = {
     "labels that are random by name": ("random_labels = y[torch.randperm(N)]", "ce(model(x), random_labels)"),
     "a control that is asked for": ("check = True\nif check:\n    y = y[torch.randperm(N)]", PLAIN),
     "a control by name": ("shuffled_y = y[torch.randperm(N)]", "ce(model(x), shuffled_y)"),
+    "a control by name, said last": ("y_perm = y[torch.randperm(N)]", "ce(model(x), y_perm)"),
     "flow between two sets": (
         "a, b = inputs[torch.randperm(160)[:N]], (inputs * 2)[torch.randperm(160)[:N]]",
         "F.mse_loss(body(lam * a + (1 - lam) * b), b - a)",
@@ -226,10 +251,10 @@ ALONG_TIME = (
 TWO = "zip(DataLoader(inputs, N, shuffle=True{g}), DataLoader(labels, N, shuffle=True{g}))"
 
 
-def program(case: Case, loader: str = LOADER, batch: str = "x, y, n") -> str:
+def program(case: Case, loader: str = LOADER, batch: str = "x, y, n", setup: str = "") -> str:
     before, loss = case
     indented = "\n".join(" " * 8 + line for line in before.splitlines())
-    return PROGRAM.format(setup="", batch=batch, loader=loader, before=indented, loss=loss)
+    return PROGRAM.format(setup=setup, batch=batch, loader=loader, before=indented, loss=loss)
 
 
 def findings(tmp_path: Path, text: str) -> list[dict[str, Any]]:
@@ -278,128 +303,38 @@ def test_two_loaders(tmp_path: Path) -> None:
     assert findings(tmp_path, program(("pass", PLAIN), seeded, "x, y")) == []
 
 
-SOURCE = """
-import random
-import numpy as np
-import torch
-from torch.nn.functional import cross_entropy
-from torch.utils.data import TensorDataset
+REGRESSION = "F.mse_loss(model(x)[:, 0], y)"
 
-def prepare(inputs, labels, model):
-    n = len(inputs)
-{lines}
-    {pair}
+
+@pytest.mark.parametrize(
+    ("inputs", "labels", "loss"),
+    [
+        ("inputs, N, shuffle=True", "labels.float(), N, shuffle=True", REGRESSION),
+        ("inputs, N, sampler=data.WeightedRandomSampler(torch.ones(160), 160)", "labels, N", PLAIN),
+        ("inputs, N", "labels, N, sampler=data.SubsetRandomSampler(range(160))", PLAIN),
+    ],
+)
+def test_two_loaders_of_which_one_draws(tmp_path: Path, inputs: str, labels: str, loss: str) -> None:
+    loader = f"zip(DataLoader({inputs}), DataLoader({labels}))"
+    (found,) = findings(tmp_path, program(("pass", loss), loader, "x, y", "from torch.utils import data"))
+    assert found["severity"] == "warning"
+
+
+IN_STEP = """
+def in_step(rows):
+    torch.manual_seed(epoch)
+    yield from DataLoader(rows, N, shuffle=True)
 """
-DATASET = "return TensorDataset(inputs, labels)"
-SUSPECTED: dict[str, Case] = {
-    "two permutations": ("inputs = inputs[torch.randperm(n)]\nlabels = labels[torch.randperm(n)]", DATASET),
-    "named indices": (
-        "one = torch.randperm(n)\nother = torch.randperm(n)\ninputs, labels = inputs[one], labels[other]",
-        DATASET,
-    ),
-    "NumPy": (
-        "inputs = inputs[np.random.permutation(n)]\nlabels = labels[np.random.permutation(len(labels))]",
-        "return cross_entropy(model(inputs), labels)",
-    ),
-    "seeded once": (
-        "torch.manual_seed(0)\ninputs = inputs[torch.randperm(n)]\nlabels = labels[torch.randperm(n)]",
-        DATASET,
-    ),
-    "inputs alone": ("inputs = inputs[torch.randperm(n)]", DATASET),
-    "a list alone": ("random.shuffle(inputs)", "return list(zip(inputs, labels))"),
-    "two lists": ("np.random.shuffle(inputs)\nnp.random.shuffle(labels)", "return list(zip(inputs, labels))"),
-    "through names": (
-        "inputs = inputs[torch.randperm(n)]\nx, t = inputs[:8], labels[:8]\nz = model(x)",
-        "return cross_entropy(z, t)",
-    ),
-    "mixup in NumPy": (
-        "x = 0.3 * inputs + 0.7 * inputs[np.random.permutation(n)]\ny = labels[np.random.permutation(n)]",
-        "return 0.7 * cross_entropy(model(x), y)",
-    ),
-    "labels of made inputs": (
-        "x = torch.randn(n, 4)\ny = (x.sum(1) > 0).long()\nx = x[torch.randperm(n)]",
-        "return TensorDataset(x, y)",
-    ),
-    "split one by one": (
-        "from sklearn.model_selection import train_test_split\na, b = train_test_split(inputs, test_size=0.1)\n"
-        "c, d = train_test_split(labels, test_size=0.1)",
-        "return a, c",
-    ),
-}
-SILENT: dict[str, Case] = {
-    "one index": ("order = torch.randperm(n)\ninputs, labels = inputs[order], labels[order]", DATASET),
-    "seeded anew": (
-        "torch.manual_seed(0)\ninputs = inputs[torch.randperm(n)]\ntorch.manual_seed(0)\n"
-        "labels = labels[torch.randperm(n)]",
-        DATASET,
-    ),
-    "state set again": (
-        "state = random.getstate()\nrandom.shuffle(inputs)\nrandom.setstate(state)\nrandom.shuffle(labels)",
-        "return zip(inputs, labels)",
-    ),
-    "labels made afterwards": ("random.shuffle(inputs)\nlabels = [int(p[0]) for p in inputs]", DATASET),
-    "pairs": (
-        "pairs = list(zip(inputs, labels))\nrandom.shuffle(pairs)\ninputs, labels = zip(*pairs)",
-        "return list(zip(inputs, labels))",
-    ),
-    "columns": ("inputs = inputs[:, torch.randperm(8)]", DATASET),
-    "an option": ("if n > 5:\n    labels = labels[torch.randperm(n)]", DATASET),
-    "random labels": ("random_labels = labels[torch.randperm(n)]", "return TensorDataset(inputs, random_labels)"),
-    "mixup": (
-        "order = np.random.permutation(n)\nx = 0.3 * inputs + 0.7 * inputs[order]\ny = labels[order]",
-        "return 0.3 * cross_entropy(model(x), labels) + 0.7 * cross_entropy(model(x), y)",
-    ),
-    "two domains": (
-        "source_data = inputs[torch.randperm(n)]\ntarget_data = labels[torch.randperm(n)]",
-        "return zip(source_data, target_data)",
-    ),
-    "coordinates": ("x, y = list(inputs), list(labels)\nrandom.shuffle(x)\nrandom.shuffle(y)", "return zip(x, y)"),
-    "generators": (
-        "g = torch.Generator().manual_seed(1)\nh = torch.Generator().manual_seed(1)\n"
-        "inputs = inputs[torch.randperm(n, generator=g)]\nlabels = labels[torch.randperm(n, generator=h)]",
-        DATASET,
-    ),
-    "not paired": ("inputs = inputs[torch.randperm(n)]\nlabels = labels[torch.randperm(n)]", "return inputs"),
-    "split together": (
-        "from sklearn.model_selection import train_test_split\n"
-        "a, b, c, d = train_test_split(inputs, labels, test_size=0.1)",
-        "return TensorDataset(a, c)",
-    ),
-    "split with one state": (
-        "from sklearn.model_selection import train_test_split\na, b = train_test_split(inputs, random_state=1)\n"
-        "c, d = train_test_split(labels, random_state=1)",
-        "return a, c",
-    ),
-    "split twice": (
-        "from sklearn.model_selection import train_test_split\na, b = train_test_split(inputs, test_size=0.1)\n"
-        "a, c = train_test_split(a, test_size=0.1)",
-        "return a, c",
-    ),
-    "balanced labels of random inputs": (
-        "x, y = torch.randn(n, 4), torch.arange(n) % 3\ny = y[torch.randperm(n)]",
-        "return TensorDataset(x, y)",
-    ),
-    "inputs made of labels": (
-        "y = torch.arange(n) % 3\ny = y[torch.randperm(n)]\nx = model(y)",
-        "return TensorDataset(x, y)",
-    ),
-    "sets": ("x, y = inputs[torch.randperm(n)], labels[torch.randperm(n)]", "return mmd_loss(model(x), y)"),
-    "sorted alike": ("random.shuffle(inputs)\ninputs = sorted(inputs)", "return list(zip(inputs, labels))"),
-}
 
 
-def suspicions(case: Case) -> list[Any]:
-    lines, pair = case
-    text = SOURCE.format(lines="\n".join(" " * 4 + line for line in lines.splitlines()), pair=pair)
-    return list(rule("TRN120").in_source(SourceFile("prepare.py", text)))
-
-
-@pytest.mark.parametrize("what", SUSPECTED)
-def test_pairs_that_source_shuffles_apart(what: str) -> None:
-    (found,) = suspicions(SUSPECTED[what])
-    assert (found.severity, found.evidence) == ("warning", "suspected")
-
-
-@pytest.mark.parametrize("what", SILENT)
-def test_pairs_that_source_keeps(what: str) -> None:
-    assert suspicions(SILENT[what]) == []
+@pytest.mark.parametrize(
+    ("loader", "loss"),
+    [
+        ("zip(in_step(inputs), in_step(labels))", PLAIN),
+        ("zip(DataLoader(inputs, N), DataLoader(labels, N))", PLAIN),
+        # A style, and no labels of the rows.
+        ("zip(DataLoader(inputs, N, shuffle=True), DataLoader(inputs + 1, N, shuffle=True))", "F.mse_loss(body(x), y)"),
+    ],
+)
+def test_two_loaders_that_may_be_meant(tmp_path: Path, loader: str, loss: str) -> None:
+    assert findings(tmp_path, program(("pass", loss), loader, "x, y", IN_STEP)) == []

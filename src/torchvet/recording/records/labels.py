@@ -112,7 +112,8 @@ class UnfitLabels(Record):
     `form`: `signs` where it expects -1 and 1 and none is below 0; `outside` of 0 to 1 where it expects probabilities;
     rows that are no shares of 1, since they hold `several` ones, `scores` below and above 0, `logarithms` of shares, or
     other `sums`; `indices` where a row of 0 and 1 stands for a list of classes. In `unfit` of these steps it was so; in
-    `doubtful` ones of them it may be meant. In `fit` steps the labels were right. Of `labels` (numbers, or rows)
+    `doubtful` ones of them it may be meant; in `marked` ones what lies outside may mark what is left out, with one
+    number inside. In `fit` steps the labels were right. Of `labels` (numbers, or rows)
     `strays` were not. The labels lay between `low` and `high`; `pair`: they were one of two numbers. They were made on
     the line `made`. `matched`: the scores are of pairs within a batch, or of a list of items: several may be right.
     """
@@ -124,6 +125,7 @@ class UnfitLabels(Record):
     steps: int = 0
     unfit: int = 0
     doubtful: int = 0
+    marked: int = 0
     fit: int = 0
     labels: int = 0
     strays: int = 0

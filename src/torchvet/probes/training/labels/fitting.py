@@ -31,6 +31,8 @@ class Judged(NamedTuple):
     doubtful: bool = False
     pair: bool = False
     """All labels are one of two numbers."""
+    marked: bool = False
+    """The strays may be marks of what is left out later."""
 
 
 def signs(labels: torch.Tensor) -> Judged | None:
@@ -56,14 +58,17 @@ def outside(labels: torch.Tensor, weight: torch.Tensor | None, reduced: bool) ->
         return None
     low, high = ends
     if low >= -_ROUNDING and high <= 1 + _ROUNDING:
-        return Judged("outside", True, low, high, labels.numel())
+        # One class alone does not say that what lies outside in other steps is a mark.
+        return Judged("outside", True if reduced or low < high else None, low, high, labels.numel())
     strays = labels[(labels < -_ROUNDING) | (labels > 1 + _ROUNDING)]
-    # What is not reduced yet may be masked: by a mark that is one number, or two.
+    # What is not reduced yet may be masked: by a mark that is one number, or two. Of -1 beside one class the other may
+    # be unlabeled.
     least, most = float(strays.min()), float(strays.max())
-    masked = not reduced and _are_two(strays, least, most)
+    marked = not reduced and _are_two(strays, least, most)
     doubtful = low > -_NOISE and high < 1 + _NOISE
-    fit, pair = None if masked else False, _are_two(labels, low, high)
-    return Judged("outside", fit, low, high, labels.numel(), strays.numel(), doubtful, pair)
+    pair = _are_two(labels, low, high)
+    fit = (None if low < 0 or low == high else not pair) if marked else False
+    return Judged("outside", fit, low, high, labels.numel(), strays.numel(), doubtful, pair, marked)
 
 
 def shares(labels: torch.Tensor, dims: Dims) -> Judged | None:

@@ -133,6 +133,7 @@ class UnfitLabelsProbe(SiteWatcher[tuple[Place, Unfit], UnfitLabels]):
         if judged.fit is False:
             record.unfit += first
             record.doubtful += first and judged.doubtful
+            record.marked += first and judged.marked
             record.pair = record.pair and judged.pair
             record.made = record.made or self._made_at(labels, place)
 

@@ -56,6 +56,8 @@ class Orders:
 
     def __init__(self) -> None:
         self._atoms: ByStorage[frozenset[Atom]] = ByStorage()
+        self._pieces: ByStorage[frozenset[Atom]] = ByStorage()
+        """Packed sequences and what is made of these: of each token only the rows that are so long, in their order."""
         self._drawn: ByStorage[str] = ByStorage()
         """Indices that were drawn, or came of sorting."""
         self._sources: ByStorage[int] = ByStorage()
@@ -81,11 +83,12 @@ class Orders:
 
     def sweep(self) -> None:
         """Forget what is gone."""
-        for table in (self._atoms, self._drawn, self._sources):
+        for table in (self._atoms, self._pieces, self._drawn, self._sources):
             table.sweep()
         self._in_turn &= {atom.home for _, atoms in self._atoms.living() for atom in atoms}
         if len(self._numbers) > _ORDERS:
             self._atoms.clear()
+            self._pieces.clear()
             self._numbers.clear()
             self.orders.clear()
 
@@ -166,14 +169,19 @@ class Orders:
 
     def passed_on(self, name: str, args: Any, out: Any) -> None:
         """Note what an operator made of rows."""
-        atoms = frozenset(atom for one in tensors_within(args) for atom in self.of(one))
+        given = list(tensors_within(args))
+        pieces = [self._pieces.get(one) or frozenset() for one in given] if self._pieces else []
+        atoms: frozenset[Atom] = frozenset().union(*pieces, *map(self.of, given))
         if not atoms or name in _EMPTY:
             return
         if self._mixes(name, args):
             atoms = frozenset(atom._replace(order=UNKNOWN) for atom in atoms)
+        in_pieces = name == "_pack_padded_sequence" or any(pieces)
         for made in tensors_within(out):
             if made.dim() and _is_plain(made):
                 self._atoms.put(made, frozenset(atom for atom in atoms if _fits(made, atom.rows)))
+                if in_pieces:
+                    self._pieces.put(made, atoms)
 
     def _mixes(self, name: str, args: Any) -> bool:
         """Whether an operator may give rows elsewhere, or sums of them."""

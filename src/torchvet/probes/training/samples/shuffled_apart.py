@@ -6,7 +6,13 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import RandomSampler, default_collate
+from torch.utils.data import (
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 from torchvet.probes.base.kit import (
     EVERY_STEP,
@@ -38,6 +44,8 @@ _LOSSES = names("""
     huber_loss
 """)
 _HEARD = names("index index_select gather flip roll sort")
+_OWN_ORDER = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler)
+"""Samplers that draw without heed of any other, or do not draw."""
 _SITES, _BATCHES = 32, 8
 """Losses that are followed, and batches of one tensor whose loaders are known."""
 
@@ -58,9 +66,13 @@ class _Compared(NamedTuple):
 
 
 class _Single(NamedTuple):
-    """A loader that gives one tensor, in an order of its own."""
+    """A loader that gives one tensor, in an order of its own, and the batch that it gave."""
 
     loader: int
+    seed: int
+    """What the pass was seeded with: two of one seed may be in one order."""
+    drawn: bool
+    numbers: int
     length: int
     rows: int
 
@@ -108,12 +120,20 @@ class ShuffledApartProbe(SiteWatcher[Place, ShuffledApart]):
         sampler: Any = iterator._index_sampler.sampler
         home = self._orders.batch(tensors, is_drawn(sampler))
         # Loaders with generators of their own may have drawn the same.
-        if home and len(tensors) == 1 and isinstance(sampler, RandomSampler) and sampler.generator is None:
-            self._alone(home, _Single(id(sampler), len(sampler), len(tensors[0])))
+        if (
+            home
+            and len(tensors) == 1
+            and isinstance(sampler, _OWN_ORDER)
+            and getattr(sampler, "generator", None) is None
+        ):
+            seed, (only,) = getattr(iterator, "_base_seed", 0), tensors
+            single = _Single(id(sampler), seed, is_drawn(sampler), only.numel(), len(sampler), len(only))
+            self._alone(home, single)
 
     def _alone(self, home: int, single: _Single) -> None:
         self._singles[home] = single
-        if len({one.loader for one in self._singles.values()}) > 1:
+        known = self._singles.values()
+        if len({one.loader for one in known}) > 1 and any(one.drawn for one in known):
             self._begin()
         while len(self._singles) > _BATCHES:
             self._singles.pop(next(iter(self._singles)))
@@ -202,8 +222,8 @@ class ShuffledApartProbe(SiteWatcher[Place, ShuffledApart]):
         both = {atom.home for atom in wanted} & {atom.home for atom in given}
         for home in both:
             self._compare(place, _of_home(given, home), _of_home(wanted, home))
-        if not both and classes:
-            self._loaded_apart(place, given, wanted)
+        if not both:
+            self._loaded_apart(place, given, wanted, classes)
 
     def _compare(self, place: Place, given: list[Atom], wanted: list[Atom]) -> None:
         parts = frozenset(atom.part for atom in wanted)
@@ -221,12 +241,17 @@ class ShuffledApartProbe(SiteWatcher[Place, ShuffledApart]):
         shared = bool(asked & seen)
         self._step.append(_Compared(place, targets, bool(strange), len(seen) > 1, shared, moved, other, wanted[0].rows))
 
-    def _loaded_apart(self, place: Place, given: Iterable[Atom], wanted: Iterable[Atom]) -> None:
-        """Inputs came of one loader, targets of another one that shuffles for itself."""
+    def _loaded_apart(self, place: Place, given: Iterable[Atom], wanted: Iterable[Atom], classes: bool) -> None:
+        """Inputs came of one loader, targets of another one, and one of them shuffles for itself."""
         first = {self._singles.get(atom.home) for atom in given}
         second = {self._singles.get(atom.home) for atom in wanted}
         one, other = (found.pop() if len(found) == 1 else None for found in (first, second))
-        if one is None or other is None or one.loader == other.loader or one[1:] != other[1:]:
+        if one is None or other is None or (one.length, one.rows) != (other.length, other.rows):
+            return
+        if one.loader == other.loader or one.seed == other.seed or not (one.drawn or other.drawn):
+            return
+        # Rows of several numbers may be samples of another set, that nothing pairs with these.
+        if not classes and other.numbers != other.rows:
             return
         by = Order((), "loaders", None)
         self._step.append(_Compared(place, (0, frozenset()), True, False, False, by, by, one.rows))

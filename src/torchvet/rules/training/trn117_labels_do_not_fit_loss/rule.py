@@ -72,7 +72,8 @@ class LabelsDoNotFitLoss(Rule):
                 continue
             if seen.form == "signs" and not seen.fit and seen.low < seen.high:
                 yield self._signs(rank, recording, seen)
-            elif seen.form == "outside":
+            # Where labels were 0 and 1 in some step, what lies outside marks what is left out.
+            elif seen.form == "outside" and not (seen.fit and seen.marked == seen.unfit):
                 yield self._outside(rank, seen)
             elif seen.form == "indices" and not seen.fit:
                 yield self._indices(rank, seen)

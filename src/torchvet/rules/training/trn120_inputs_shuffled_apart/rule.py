@@ -16,8 +16,12 @@ _ON_PURPOSE = re.compile(
     r"(?i)nois|corrupt|rand(?:om)?_(?:label|target|y)|null|fake|wrong|negativ|\bneg_|placebo|baseline|memori"
 )
 """Words on a line that breaks the pairing because it wants to."""
-_CONTROL = re.compile(r"(?i)(?:shuffled?|permuted?|scrambled?)_?(?:y\b|labels?|targets?)")
-"""Names of labels that are shuffled as a control. Where inputs are mixed they are those of the second rows."""
+_CONTROL = re.compile(
+    r"(?i)(?:shuffled?|permuted?|scrambled?)_?(?:y\b|labels?|targets?)"
+    r"|(?:\by|labels?|targets?)_(?:shuffled?|permuted?|perm|scrambled?)\b"
+)
+"""Names of labels that are shuffled as a control, of inputs as they came. Where these are mixed they are those of the
+second rows."""
 _ASKED_FOR = re.compile(r"(?i)shuffl|permut|corrupt|random|nois|control|null|ablat|check|sanity|memori")
 """Words of an option that asks for it."""
 _ADVICE = "draw or sort one index, `order = torch.randperm(len(x))`, and apply it to both: `x[order]`, `y[order]`"
@@ -43,7 +47,7 @@ class InputsShuffledApart(Rule):
         for seen in rank.latest(records.labels.ShuffledApart):
             place = seen.targets or seen.inputs or seen.place
             file = recording.model(place.path)
-            meant = file is not None and _is_meant(file, place.line, seen.mixed)
+            meant = file is not None and _is_meant(file, place.line, seen.mixed or seen.inputs is not None)
             if seen.steps >= _STEPS and seen.steps > seen.paired and not meant:
                 yield self._apart(rank, seen, place)
 
@@ -75,7 +79,7 @@ class InputsShuffledApart(Rule):
         targets, inputs = [*seen.how, "", ""][:2]
         steps = count(seen.steps, "sampled step")
         if targets == "loaders":
-            said = "inputs and labels come of two loaders that each shuffle for themselves"
+            said = "inputs and labels come of two loaders, of which each has an order of its own"
             cause = f"in {steps} a loss compared a batch of one with a batch of the other: no row has its own label"
         else:
             said = "inputs and labels are in different orders: rows are compared with the labels of others"
@@ -102,11 +106,11 @@ def _how(by: str) -> str:
     return _HOW.get(by, by)
 
 
-def _is_meant(file: SourceFile, line: int, mixed: bool) -> bool:
+def _is_meant(file: SourceFile, line: int, moved: bool) -> bool:
     """Whether the words of a line, or of a condition on it, say that labels are to be wrong."""
     events = file.events_on(line)
     said = {file.segment(e.statement) for e in events} | {e.unit.name for e in events}
     asked = {file.segment(arm.test) for e in events for arm, _ in e.context.arms if isinstance(arm, ast.If)}
     if any(_ON_PURPOSE.search(text) for text in said) or any(_ASKED_FOR.search(text) for text in asked):
         return True
-    return not mixed and any(_CONTROL.search(text) for text in said)
+    return not moved and any(_CONTROL.search(text) for text in said)
