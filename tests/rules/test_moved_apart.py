@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -141,6 +142,14 @@ def test_workers_that_are_spawned_are_said_to_be_out_of_sight() -> None:
     get(SimpleNamespace(_workers=[worker]))
     (said,) = probe.unchecked()
     assert "spawned" in said.reason
+
+
+def test_workers_of_the_default_start_method_that_are_forked_are_in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda: "fork")
+    probe = MovedApartProbe(SimpleNamespace())  # type: ignore[arg-type]
+    get = probe._batches(lambda iterator: [torch.rand(4, 3, 8, 8), torch.rand(4, 1, 8, 8)])
+    get(SimpleNamespace(_workers=[multiprocessing.Process()]))
+    assert not list(probe.unchecked())
 
 
 def test_how_a_function_that_moves_is_described() -> None:

@@ -39,7 +39,7 @@ class AutocastWatcher(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.regions = Regions()
-        self._operators = OperatorProbe(self.regions, host.ledger)
+        self._operators = OperatorProbe(self.regions, host.ledger, lambda: host.step)
         self._functions = FunctionProbe(self.regions)
         self._copies = CopyProbe(self.regions)
         self._peaks = PeakProbe(self.regions, host.ledger)
@@ -178,6 +178,7 @@ class AutocastWatcher(Watcher):
         outside = (f for f in outward(sys._getframe(1)) if frames.owner(f.f_code.co_filename) != frames.OWN)
         region = self.regions.entered(context, next(outside))
         region.since = len(self.host.ledger.events)
+        region.heard = self.host.sampling and torch.is_grad_enabled()
         entered = region.site.entered
         # The root decides: copies are its.
         if region.root is region and (entered <= _ENTRIES or not entered & (entered - 1)):
@@ -189,6 +190,7 @@ class AutocastWatcher(Watcher):
             # Before torch's own exit, after which the region's state is gone.
             region = self.regions.left(context)
             if region is not None:
+                region.site.heard += region.heard and self.host.sampling
                 if region in self._listened:
                     self._listened.discard(region)
                     if not self._listened:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import torch
@@ -11,8 +11,9 @@ import torch
 from torchvet.probes.base.kit import Place, Record, bare_name, frames, names, user_lines
 from torchvet.probes.base.ledger import Ledger
 from torchvet.probes.internals import private
+from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.precision.autocast_regions import HALVES, Region, Regions
-from torchvet.recording.records.autocast import HalfOperator, RoundedProbabilities
+from torchvet.recording.records.autocast import HalfOperator, ProductsOutside, RoundedProbabilities
 
 PRODUCTS = names(
     "mm addmm bmm baddbmm addbmm mv addmv convolution linear dot mkldnn_rnn_layer _transformer_encoder_layer_fwd "
@@ -54,9 +55,13 @@ class Again:
 class OperatorProbe:
     """One for the session; hears the operators of forward passes."""
 
-    def __init__(self, regions: Regions, ledger: Ledger) -> None:
+    def __init__(self, regions: Regions, ledger: Ledger, step: Callable[[], int]) -> None:
         self._regions = regions
         self._ledger = ledger
+        self._step = step
+        self._outside: dict[tuple[str, torch.dtype], ProductsOutside] = {}
+        self._last: dict[tuple[str, torch.dtype], int] = {}
+        """The last step in which such a product ran outside of regions."""
         self._kinds: dict[Any, int] = {}
         self._halves: dict[tuple[Place, str, str, str], HalfOperator] = {}
         self._rounded: dict[tuple[Place, str], RoundedProbabilities] = {}
@@ -76,9 +81,11 @@ class OperatorProbe:
             # The program casts by itself in a region without autocast: half is then what it wants there.
             if stack and not stack[-1].wanted and out.dtype in HALVES and first.dtype not in HALVES:
                 stack[-1].by_hand = True
+            elif out.dtype in HALVES and self._regions.active(out.device.type) is not None:
+                _has_cast(stack)
             return
         if kind == _PRODUCT:
-            self._product(stack, first.device.type)
+            self._product(stack, first)
         active = self._regions.active(first.device.type)
         # Autocast casts operands itself: nothing runs in half by accident.
         if active is not None:
@@ -89,7 +96,9 @@ class OperatorProbe:
 
     def records(self) -> Iterable[Record]:
         """The running totals."""
-        return [*self._halves.values(), *self._rounded.values()]
+        # What is compiled is not heard, and may be all that is cast.
+        outside = [] if REGIONS.ran else self._outside.values()
+        return [*self._halves.values(), *self._rounded.values(), *outside]
 
     def _kind(self, func: Any) -> int:
         kind = self._kinds.get(func)
@@ -97,15 +106,31 @@ class OperatorProbe:
             kind = self._kinds[func] = _kind_of(bare_name(func))
         return kind
 
-    def _product(self, stack: list[Region], device: str) -> None:
+    def _product(self, stack: list[Region], given: torch.Tensor) -> None:
+        device = given.device.type
         if self._regions.active(device) is not None:
             for region in stack:
                 # Every region around it: each has had an operator to cast.
                 region.site.inside += region.device == device
+                region.site.double += region.device == device and given.dtype is torch.float64
+            if given.dtype in HALVES:
+                _has_cast(stack)
         # A region for CUDA around work on the CPU, or the other way round.
         elif stack and stack[-1].wanted and stack[-1].device != device:
             stack[-1].site.elsewhere += 1
             stack[-1].site.other = device
+        elif not stack and torch.is_grad_enabled():
+            self._ran_outside(device, given.dtype)
+
+    def _ran_outside(self, device: str, dtype: torch.dtype) -> None:
+        key, step = (device, dtype), self._step()
+        seen = self._outside.get(key)
+        if seen is None:
+            place = next(iter(_places()), None)
+            seen = self._outside[key] = ProductsOutside(device=device, dtype=str(dtype)[6:], place=place)
+        seen.calls += 1
+        seen.steps += self._last.get(key) != step
+        self._last[key] = step
 
     def _without(self, func: Any, kind: int, stack: list[Region], args: Any, kwargs: Any, out: Any) -> None:
         """An operator ran with autocast off: in half precision, where a region made its operands?"""
@@ -156,6 +181,11 @@ class OperatorProbe:
             use.saturated += int(((given == 0) | (given == 1)).sum())
             # Values that survive the round trip unchanged were in half before.
             use.rounded = use.rounded and bool(torch.equal(given.to(region.dtype).to(given.dtype), given))
+
+
+def _has_cast(stack: list[Region]) -> None:
+    for region in stack:
+        region.site.casts += 1
 
 
 def _kind_of(name: str) -> int:

@@ -36,6 +36,8 @@ class Region:
         """Of a root: whether a region that copies and keeps weights was entered within."""
         self.by_hand = False
         """Whether the program itself made half tensors within: then half may be what it wants there."""
+        self.heard = False
+        """Whether operators are heard from its beginning on, and gradients wanted."""
         self.since = 0
         """How many events the ledger had when the region began."""
         self.state: Any = None

@@ -104,6 +104,7 @@ PROBES: tuple[str, ...] = (
     "time.sliding_windows.SlidingWindows",
     "training.samples.apart.MovedApartProbe",
     "training.samples.shuffled_apart.ShuffledApartProbe",
+    "training.samples.drawn_again.DrawnAgainProbe",
     "time.loaders.worker_starts.WorkerStartsProbe",
     "time.loaders.read_again.ReadAgainProbe",
     "time.files.written_again.WrittenAgainProbe",

@@ -15,6 +15,9 @@ class AutocastRegion(Record):
 
     `wanted` is whether they were asked to be on, `enabled` whether torch had them on. In sampled steps `inside` counts
     the matrix products and convolutions on the region's own device type, `elsewhere` those on `other`.
+
+    `heard` counts the regions in which operators were heard from beginning to end, with gradients, `casts` what was
+    cast to half precision or ran in it there, `double` the products in float64, which autocast leaves as they are.
     """
 
     place: Place
@@ -26,6 +29,20 @@ class AutocastRegion(Record):
     inside: int = 0
     elsewhere: int = 0
     other: str = ""
+    heard: int = 0
+    casts: int = 0
+    double: int = 0
+
+
+class ProductsOutside(Record):
+    """Matrix products and convolutions of passes with gradients that ran outside of all regions, in `steps` sampled
+    steps of a program that opens some. The first one was on the line `place`. Written only if no code was compiled."""
+
+    device: str
+    dtype: str
+    place: Place | None
+    calls: int = 0
+    steps: int = 0
 
 
 class StaleWeights(Record):

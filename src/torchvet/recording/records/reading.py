@@ -74,3 +74,38 @@ class MovedApart(Record):
     matched: int = 0
     drew: str = ""
     example: list[str] = []
+
+
+class WorkerDraws(Record):
+    """A random generator in the `worker`-th of a loader's `workers`, in the `epoch`-th of the loader's loops that were
+    followed, for its first batches.
+
+    `states` are digests of where the generator was: before the first batch, after it, and so on. `drew` says of each
+    batch whether it has drawn, and is None where it was seeded anew or that is not known. `items` are digests of the
+    indices that were asked for, `data` (of iterable data sets only) of what was given. `seed` is what the loader has
+    drawn for its workers.
+
+    The generator is that of a library, or one that the data set or a function `kept`: as an `attribute` of the class
+    `owner`, or as a name of a function or its module. `keeper` is a line of that class or function. `made` is the line
+    that made the loader, `starts` the function that it calls in each worker. `trained` says that backward passes
+    followed most of its batches.
+    """
+
+    loader: int
+    epoch: int
+    worker: int
+    workers: int
+    name: str
+    kept: bool = False
+    owner: str = ""
+    attribute: str = ""
+    keeper: Place | None = None
+    made: Place | None = None
+    starts: Place | None = None
+    seed: int = 0
+    iterable: bool = False
+    states: list[str] = []
+    drew: list[bool | None] = []
+    items: list[str] = []
+    data: list[str] = []
+    trained: bool = False

@@ -24,6 +24,11 @@ class MadeLoaders:
             self._made[id(loader)] = weakref.ref(loader), place
         return place
 
+    def line_of(self, loader: Any) -> Place | None:
+        """The line that made a loader."""
+        known = self._made.get(id(loader))
+        return known[1] if known is not None and known[0]() is loader else None
+
     def of(self, iterator: Any) -> Iterator[Place]:
         """The lines that made the loader of an iterator."""
         # Private; it is what an iterator shares with its loader.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import multiprocessing
 import os
 import random
 import sys
@@ -222,7 +223,7 @@ class MovedApartProbe(Watcher):
             if not self._unseen:
                 with suppress(Exception):
                     worker = next(iter(getattr(iterator, "_workers", ())), None)
-                    if worker is not None and type(worker).__name__ != "ForkProcess" and len(_pictures_in([batch])) > 1:
+                    if worker is not None and not _is_forked(worker) and len(_pictures_in([batch])) > 1:
                         self._unseen = "workers that are spawned are not looked into; fork them, or use none"
             return batch
 
@@ -325,6 +326,12 @@ class MovedApartProbe(Watcher):
         """What workers have left."""
         for record in _joined(self.host.options.directory):
             self.host.write(record)
+
+
+def _is_forked(worker: Any) -> bool:
+    # The default context's processes are of a class of their own, whatever way they start.
+    name = type(worker).__name__
+    return name == "ForkProcess" or (name == "Process" and multiprocessing.get_start_method() == "fork")
 
 
 def _guarded(hear: Callable[..., None], quiet: Callable[[], Any]) -> Callable[..., None]:
