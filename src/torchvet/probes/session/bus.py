@@ -105,6 +105,7 @@ PROBES: tuple[str, ...] = (
     "training.samples.apart.MovedApartProbe",
     "training.samples.shuffled_apart.ShuffledApartProbe",
     "training.samples.drawn_again.DrawnAgainProbe",
+    "training.samples.shared_parts.SharedPartsProbe",
     "time.loaders.worker_starts.WorkerStartsProbe",
     "time.loaders.read_again.ReadAgainProbe",
     "time.files.written_again.WrittenAgainProbe",

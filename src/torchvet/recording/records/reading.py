@@ -109,3 +109,12 @@ class WorkerDraws(Record):
     items: list[str] = []
     data: list[str] = []
     trained: bool = False
+
+
+class SharedParts(Record):
+    """On the line `place` a data set was split. Its `attribute` was set to something else after that, and `parts` of
+    the split were read with it, and with nothing else."""
+
+    place: Place
+    attribute: str
+    parts: int
