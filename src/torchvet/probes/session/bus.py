@@ -84,6 +84,7 @@ PROBES: tuple[str, ...] = (
     "training.labels.one_class.OneClassProbe",
     "training.labels.no_logarithms.NoLogarithmsProbe",
     "training.labels.unfit.UnfitLabelsProbe",
+    "training.labels.masked_for_causal.MaskedForCausalProbe",
     "training.layers.linear_networks.LinearNetworks",
     "training.layers.repeated_entries.RepeatedEntries",
     "training.layers.dead_activations.DeadActivations",

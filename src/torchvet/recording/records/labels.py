@@ -154,3 +154,13 @@ class ShuffledApart(Record):
     targets: Place | None = None
     inputs: Place | None = None
     how: list[str] = []
+
+
+class MaskedForCausal(Record):
+    """A causal language model of class `model` took batches, and gave a loss, in so many sampled `steps`; a `collator`
+    that masks tokens made them, for the loop on the line `place`."""
+
+    model: str
+    collator: str
+    place: Place | None
+    steps: int = 0
