@@ -77,6 +77,7 @@ PROBES: tuple[str, ...] = (
     "training.train_mode.DroppedInEvalModeProbe",
     "training.eval_mode_training.StuckModes",
     "training.modes.left_by_library.PartsLeftInEvalMode",
+    "training.randoms.set_back.SetBack",
     "training.columns.dropped.DroppedColumnsProbe",
     "training.labels.end_tokens.EndTokenProbe",
     "training.labels.shifted_twice.TargetsAheadProbe",

@@ -1,4 +1,5 @@
-"""Records about what optimizers step on: gradients, none at all, parameters that nobody steps."""
+"""Records about what optimizers step on: gradients, none at all, parameters that nobody steps; random
+states from which they step again and again."""
 
 from __future__ import annotations
 
@@ -140,3 +141,28 @@ class UnownedParameters(Record):
 def still_unowned(records: Iterable[UnownedParameters]) -> list[UnownedParameters]:
     """The latest record of each module, but for those that have been taken back."""
     return [r for r in {r.module: r for r in records}.values() if r.count]
+
+
+class RepeatedRandoms(Record):
+    """Calls on the line `place` that set a global generator (`torch`, `numpy` or `random`), by `function`, as one
+    optimizer (its number is `optimizer`) found them: in `times` steps it was looked what its state is, and in
+    `repeated` of them an earlier step of this optimizer, with other weights, had begun its update from the same state.
+
+    After `drawn` of these the training has drawn from it. In `under_way` of them the function that had called was still
+    at work, and in `drawn_before` of these something had drawn between the call and the step. `steps` steps followed
+    that are as many as had followed the same state before; the run has had `of` steps. `inner` is the line within a
+    function that only seeds.
+    """
+
+    place: Place
+    generator: str
+    function: str
+    optimizer: int
+    inner: Place | None = None
+    times: int = 0
+    repeated: int = 0
+    drawn: int = 0
+    under_way: int = 0
+    drawn_before: int = 0
+    steps: int = 0
+    of: int = 0

@@ -1,0 +1,1 @@
+"""Random states that a training comes back to."""
