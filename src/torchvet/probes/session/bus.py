@@ -97,6 +97,7 @@ PROBES: tuple[str, ...] = (
     "training.sequences.batch_as_sequence.BatchAsSequenceProbe",
     "training.sequences.padded_reads.PaddedReads",
     "training.fast_statistics.JumpingStatistics",
+    "training.modes.single_samples.SingleSamplesProbe",
     "training.unchanged_copies.UnchangedCopies",
     "training.changed_by_reading.ChangedDatasets",
     "memory.updated_lines.UpdatedLines",

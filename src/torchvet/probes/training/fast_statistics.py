@@ -9,35 +9,30 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import Host, Record, StepKind, Watcher, frames
+from torchvet.probes.base.kit import Host, Record, StepKind
 from torchvet.probes.base.schedule import Checkups
 from torchvet.probes.internals import private
+from torchvet.probes.training.modes.used_statistics import Looked, UsedStatistics
 from torchvet.recording.records.training import FAST, FastStatistics
 
-_MOST_PASSES = 400
-"""Forward passes that are heard of at most: each costs time."""
 _LAYERS = 64
 """Layers of a model that are looked at."""
 
 
 @dataclass
-class _Model:
+class _Model(Looked[FastStatistics]):
     """A model with such layers, and their statistics at the end of the step before."""
 
-    ref: weakref.ref[torch.nn.Module]
-    record: FastStatistics
     before: list[tuple[weakref.ref[Any], torch.Tensor]] = field(default_factory=list)
     tick: int = -1
 
 
-class JumpingStatistics(Watcher):
+class JumpingStatistics(UsedStatistics[_Model]):
     """Batch norm with a large momentum, of models that optimizers step. Models are held weakly."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._checkups = Checkups()
-        self._heard = 0
-        self._found: dict[int, _Model] = {}
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """At a few steps of training and those after them: how far have the statistics moved?"""
@@ -55,24 +50,13 @@ class JumpingStatistics(Watcher):
         layers = list(_fast(model))
         if not layers:
             return
-        known = self._found.get(id(model))
-        if known is None or known.ref() is not model:
+        known = self.known(model)
+        if known is None:
             largest = max(layer.momentum for layer in layers)
             record = FastStatistics(model=type(model).__name__, layers=len(layers), momentum=largest)
             known = self._found[id(model)] = _Model(weakref.ref(model), record)
         known.tick = tick
         known.before = [(weakref.ref(layer), layer.running_mean.detach().clone()) for layer in layers[:_LAYERS]]
-
-    def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
-        """Does one of them evaluate?"""
-        self._heard += bool(self._found)
-        known = self._found.get(id(module))
-        if known is not None and known.ref() is module and not module.training:
-            known.record.used = known.record.used or frames.user_place(3)
-
-    def wants_modules(self) -> bool:
-        """Whether an evaluation that begins may be one's, of which that is not known yet."""
-        return self._heard < _MOST_PASSES and any(known.record.used is None for known in self._found.values())
 
     def totals(self, tick: int) -> Iterable[Record]:
         """See `Watcher`."""

@@ -149,3 +149,27 @@ class PaddedRead(Record):
     padding: int = 0
     length: int = 0
     last: int = -1
+
+
+class SingleSamples(Record):
+    """A `model` whose batch norm trained on batches of one sample: in `single` of the `passes` of its layers that
+    sampled steps heard. Where the line `place` runs the `layer` that differs most, one of `layers`, a sample has
+    `positions` values in a channel, and its means lie `shift` standard deviations from the running ones.
+
+    `shift` is the median over the channels and the last `looks` passes that began once the running statistics had
+    settled. `effect` is by which share of it a sample's loss changes if the running statistics normalize it, to first
+    order by its gradients: the median of the last `losses`. The model evaluated on the line `used`.
+    """
+
+    model: str
+    place: Place | None = None
+    layer: str = ""
+    layers: int = 0
+    passes: int = 0
+    single: int = 0
+    positions: int = 0
+    shift: float = 0.0
+    looks: int = 0
+    effect: float = 0.0
+    losses: int = 0
+    used: Place | None = None

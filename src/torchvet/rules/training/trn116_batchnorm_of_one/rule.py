@@ -1,0 +1,65 @@
+"""TRN116: batch norm trains on batches of one sample, and evaluation uses statistics that fit none of them."""
+
+from __future__ import annotations
+
+from torchvet.formatting import count, percent
+from torchvet.recording import records
+from torchvet.rules import kit
+
+_LOOKS = 6
+"""Passes of one sample, once the running statistics have settled."""
+_MOST = 0.5
+"""Share of a model's passes in training that have one sample."""
+_EFFECT = 0.25
+"""Share of a sample's loss by which it changes. Measured: 0.13 at most where an evaluation's loss is that of training,
+0.5 and more where it is about twice as high or more."""
+_SHIFT, _POSITIONS = 0.5, 256
+"""Standard deviations between a sample's means and the running ones, and the values that a mean is of: those of few
+values differ anyway. Measured: up to 0.35 evaluations lose a quarter at most, from 0.5 on two thirds and more."""
+
+
+class BatchnormOfOne(kit.Rule):
+    """Batch norm trains on batches of one sample, and evaluation uses statistics that fit none of them."""
+
+    severity = "warning"
+    silence_clears = False
+    fix_changes_results = True
+
+    def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
+        """Models that train on single samples, which the running statistics do not fit."""
+        for record in rank.latest(records.layers.SingleSamples, "model"):
+            misfit = _misfit(record) if record.single >= _MOST * record.passes else ""
+            if misfit:
+                yield self._finding(rank, record, misfit)
+
+    def _finding(self, rank: kit.RankRecording, record: records.layers.SingleSamples, misfit: str) -> kit.Finding:
+        layers, share = count(record.layers, "batch norm layer"), percent(record.single / record.passes)
+        used = [self.beside("evaluates", f"{record.model} evaluates here", record.used)] if record.used else []
+        return self.observed(
+            rank,
+            record.place,
+            f"{layers} of {record.model} trained on batches of one sample in {share} of {record.passes:,} "
+            f"sampled passes: {misfit}",
+            cause="in training each sample is normalized by its own mean and variance, in an evaluation by running "
+            "ones, which are an average over samples",
+            advice="use batches of more samples (of one size, padded or cropped), or a norm that no batch changes: "
+            "`GroupNorm`, or `InstanceNorm`, which does in an evaluation what batch norm does here",
+            severity="warning" if record.used else "info",
+            measured=kit.Measured(steps=record.looks),
+            related=used,
+        )
+
+
+def _misfit(record: records.layers.SingleSamples) -> str:
+    """How the running statistics do not fit a sample."""
+    found = []
+    if record.looks >= _LOOKS and record.shift >= _SHIFT and record.positions >= _POSITIONS:
+        found.append(
+            f"in {record.layer} a sample's means lie {record.shift:.2g} standard deviations from the running ones"
+        )
+    if record.losses >= _LOOKS and abs(record.effect) >= _EFFECT:
+        way = "higher" if record.effect > 0 else "lower"
+        found.append(
+            f"with the running statistics a sample's loss is {percent(abs(record.effect))} {way}, by its gradients"
+        )
+    return ", and ".join(found)
