@@ -44,7 +44,8 @@ class BatchnormOfOne(kit.Rule):
             "ones, which are an average over samples",
             advice="use batches of more samples (of one size, padded or cropped), or a norm that no batch changes: "
             "`GroupNorm`, or `InstanceNorm`, which does in an evaluation what batch norm does here",
-            severity="warning" if record.used else "info",
+            # A loss that would be lower is no harm to what evaluates so.
+            severity="warning" if record.used and (_shifted(record) or record.effect > 0) else "info",
             measured=kit.Measured(steps=record.looks),
             related=used,
         )
@@ -53,7 +54,7 @@ class BatchnormOfOne(kit.Rule):
 def _misfit(record: records.layers.SingleSamples) -> str:
     """How the running statistics do not fit a sample."""
     found = []
-    if record.looks >= _LOOKS and record.shift >= _SHIFT and record.positions >= _POSITIONS:
+    if _shifted(record):
         found.append(
             f"in {record.layer} a sample's means lie {record.shift:.2g} standard deviations from the running ones"
         )
@@ -63,3 +64,7 @@ def _misfit(record: records.layers.SingleSamples) -> str:
             f"with the running statistics a sample's loss is {percent(abs(record.effect))} {way}, by its gradients"
         )
     return ", and ".join(found)
+
+
+def _shifted(record: records.layers.SingleSamples) -> bool:
+    return record.looks >= _LOOKS and record.shift >= _SHIFT and record.positions >= _POSITIONS
