@@ -39,6 +39,7 @@ class SharedPartsProbe(SiteWatcher[tuple[Place, str], SharedParts]):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._parts: dict[int, _Part] = {}
+        self.ignored = frozenset({"batch_got"})  # until a data set is split
 
     def install(self) -> None:
         """Hear of each subset that is made."""
@@ -47,6 +48,7 @@ class SharedPartsProbe(SiteWatcher[tuple[Place, str], SharedParts]):
     def _made(self, subset: Any, dataset: Any, indices: Any = None) -> None:
         if len(self._parts) < _PARTS:
             self._parts[id(subset)] = _Part(subset, dataset, frames.user_place())
+            self.heed()
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """See `Watcher`."""
@@ -57,6 +59,8 @@ class SharedPartsProbe(SiteWatcher[tuple[Place, str], SharedParts]):
         if part is None or part.ref() is not data or part.reads >= _READS or id(whole) != part.data:
             return
         part.look(whole)
+        if part.reads >= _READS:
+            self.hear_in_samples("batch_got")
         place = part.place
         if place is None:
             return
