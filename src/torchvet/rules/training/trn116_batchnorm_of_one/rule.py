@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+
 from torchvet.formatting import count, percent
 from torchvet.recording import records
 from torchvet.rules import kit
+from torchvet.source.model import argument
 
+_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
+_FEW = 3
 _LOOKS = 6
 """Passes of one sample, once the running statistics have settled."""
 _MOST = 0.5
@@ -30,7 +35,9 @@ class BatchnormOfOne(kit.Rule):
         for record in rank.latest(records.layers.SingleSamples, "model"):
             misfit = _misfit(record) if record.single >= _MOST * record.passes else ""
             if misfit:
-                yield self._finding(rank, record, misfit)
+                finding = self._finding(rank, record, misfit)
+                finding.related.extend([self.beside("made", text, place) for text, place in _made(recording)])
+                yield finding
 
     def _finding(self, rank: kit.RankRecording, record: records.layers.SingleSamples, misfit: str) -> kit.Finding:
         layers, share = count(record.layers, "batch norm layer"), percent(record.single / record.passes)
@@ -49,6 +56,26 @@ class BatchnormOfOne(kit.Rule):
             measured=kit.Measured(steps=record.looks),
             related=used,
         )
+
+
+def _made(recording: kit.Recording) -> list[tuple[str, kit.Location]]:
+    """The lines that make batch norms, and loaders of single samples, as far as the text shows few."""
+    files = [file for path in recording.sources if (file := recording.model(path)) is not None]
+    norms = [(file, event) for file in files for event in file.calls(*_NORMS)]
+    loaders = [(file, event) for file in files for event in file.calls("DataLoader") if _gives_single(event.call)]
+    return [
+        (text, file.place(event.node, event))
+        for text, found in (("makes the batch norm", norms), ("gives one sample a batch", loaders))
+        for file, event in found
+        if len(found) <= _FEW
+    ]
+
+
+def _gives_single(call: ast.Call) -> bool:
+    size = argument(call, "batch_size", 1)
+    # Without a size a loader gives single samples; a sampler of batches has its own.
+    alone = size is None and all(one.arg not in (None, "batch_sampler") for one in call.keywords)
+    return alone or (isinstance(size, ast.Constant) and size.value == 1)
 
 
 def _misfit(record: records.layers.SingleSamples) -> str:
