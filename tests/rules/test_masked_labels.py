@@ -26,6 +26,8 @@ LEFT = {
     "a variable": "model = GPT2LMHeadModel(config)\nc = DataCollatorForLanguageModeling(tokenizer, mlm=args.mlm)\n",
     "options": "model = GPT2LMHeadModel(config)\nc = DataCollatorForLanguageModeling(tokenizer, **options)\n",
     "both kinds": "model = XLMWithLMHeadModel(config)\nc = DataCollatorForLanguageModeling(tokenizer)\n",
+    "a class of its own": "class Both(LlamaForCausalLM):\n    pass\nmodel = Both(config)\n"
+    "c = DataCollatorForLanguageModeling(tokenizer)\n",
     "no model here": "c = DataCollatorForLanguageModeling(tokenizer)\n",
 }
 

@@ -113,8 +113,9 @@ class WorkerDraws(Record):
 
 class SharedParts(Record):
     """On the line `place` a data set was split. Its `attribute` was set to something else after that, and `parts` of
-    the split were read with it, and with nothing else."""
+    the split were read with it, and with nothing else. `had` says that it was something before."""
 
     place: Place
     attribute: str
     parts: int
+    had: bool = True

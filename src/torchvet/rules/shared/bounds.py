@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from torchvet.source.stores import Limit, Removal
 
 
-_LATER, _LESS = 24, 0.5
-"""Steps over which memory must have risen by less than this share of what a name took in, so that it takes in no more:
-no program warms up for so long (see `witnesses`)."""
+_LATER, _LESS, _FLAT = 24, 0.5, 0.05
+"""Steps over which memory must not have risen, so that a name takes in no more: no program warms up for so long (see
+`witnesses`). By so much of what it took in each step memory may have risen at the most, and in the middle."""
 _STEPS_A_TURN = 4
 """Steps for each item that was stored, at least, where items come by epochs or trainings."""
 
@@ -64,20 +64,19 @@ def _capacity(growth: Growth) -> Bound | None:
 
 
 def _ended(growth: Growth, recording: Recording) -> Bound | None:
-    """What grew while names were searched, and memory did not rise by after that: a cache that the first epoch has
-    filled. Searches of many tensors come to their share of the time early in a run."""
+    """What grew while names were searched, and memory is flat after that: a cache that the first epoch has filled.
+    Searches of many tensors come to their share of the time early in a run."""
     rank = next((r for r in recording.ranks if r.rank == growth.rank), recording.ranks[0])
     sizes = _memory_of(growth, rank) if growth.kind in ("training", "backward", "manual") else []
     trend, ticks = per_step(rank, sizes)
     if trend is None or trend.first < growth.last_tick or trend.half < _LATER:
         return None
-    if trend.high * ticks >= _LESS * growth.bytes_per_step:
+    # What falls hides what grows beside it, as a queue that is worked off.
+    flat = abs(trend.rate) * ticks < _FLAT * growth.bytes_per_step
+    if not flat or trend.high * ticks >= _LESS * growth.bytes_per_step:
         return None
-    # What it took in between: memory's own rise, which is the most.
-    then = next((held for tick, held in reversed(sizes) if tick <= growth.last_tick), None)
-    later = next(held for tick, held in sizes if tick >= trend.first)
-    more = max(0, later - then) if then is not None else 0
-    return Bound(f"it has ended by step {trend.first:,}: memory rises no more", growth.bytes + more)
+    # No size: something else may have given back as much as it took, and a verdict must not rest on this.
+    return Bound(f"it may have ended: memory has not risen since step {trend.first:,}")
 
 
 def _memory_of(growth: Growth, rank: RankRecording) -> Sizes:

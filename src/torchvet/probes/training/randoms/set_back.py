@@ -90,8 +90,6 @@ class _Set:
     function: str
     led_to: int | None
     """The state to which it led, where that is known."""
-    each_step: bool
-    """Whether such a call was there in the step before, too."""
     under_way: tuple[int, int]
     first: dict[int, int] = field(default_factory=dict)
     """By optimizer: the state at its first update since."""
@@ -117,7 +115,7 @@ class SetBack(SiteWatcher[_Key, RepeatedRandoms]):
         self._led_to: dict[tuple[str, int], int] = {}
         self._last: dict[str, tuple[int, int | None]] = {}
         """By generator: after which step it was set last, and by which seed."""
-        self._rests = False
+        self._rests = self._reading = False
         self._calls = 0
         self._allowance = Allowance(0.1, 0.01)
         self._end_wait: Callable[[], None] = lambda: None
@@ -162,7 +160,9 @@ class SetBack(SiteWatcher[_Key, RepeatedRandoms]):
         seed = given if type(given) is int else None
         before, self._last[generator] = self._last.get(generator), (step, seed)
         old = self._sets.pop(generator, None)
-        if not isinstance(by, Caller) or not self._allowance.left():
+        # A sample's own number as a seed: it is to be the same each time.
+        of_sample = self._reading and before is not None and before[1] != seed
+        if of_sample or not isinstance(by, Caller) or not self._allowance.left():
             return
         again = before is not None and before[0] == step and old is not None
         led_to = self._state_of(generator, seed, rare=not again)
@@ -171,7 +171,6 @@ class SetBack(SiteWatcher[_Key, RepeatedRandoms]):
             frames.place_of(by.inner) if by.inner is not None else None,
             function,
             led_to,
-            each_step=before is not None and step > 0 and step - before[0] <= 1,
             under_way=by.key,
         )
         if old is not None:
@@ -180,10 +179,13 @@ class SetBack(SiteWatcher[_Key, RepeatedRandoms]):
         if before is not None and before[1] == seed is not None:
             one.asked = led_to
         self._calls += 1
+        self._wake()
+        self._allowance.spend(began)
+
+    def _wake(self) -> None:
         if self._rests:
             self._rests = False
             self.hear_in_samples()
-        self._allowance.spend(began)
 
     def _state_of(self, generator: str, seed: int | None, *, rare: bool) -> int | None:
         """The state that a seed has led to. Of many calls in a step only those with known seeds have one."""
@@ -202,6 +204,7 @@ class SetBack(SiteWatcher[_Key, RepeatedRandoms]):
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """The states before a batch is read."""
+        self._reading = True
         if self._sets and self._allowance.left():
             began = time.thread_time()
             for generator, one in self._sets.items():
@@ -212,6 +215,7 @@ class SetBack(SiteWatcher[_Key, RepeatedRandoms]):
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """The states after it."""
+        self._reading = False
         if self._sets and self._allowance.left():
             began = time.thread_time()
             for generator, one in self._sets.items():
@@ -304,9 +308,9 @@ def _has_drawn(one: _Set, now: int, first: int | None) -> bool:
     last update."""
     if one.iterator is not None:
         return one.iterator in one.drew or one.got != now
-    # Without a loader nobody knows where a step begins, but with the last update, or with a call in each step.
-    since = first if first is not None else (one.led_to if one.each_step else None)
-    return since is not None and since != now and not one.evaluated
+    # Without a loader nobody knows where a step begins, but with the last update. A call in between begins anew: what
+    # is drawn after it may be all that it was for.
+    return first is not None and first != now and not one.evaluated
 
 
 def _is_under_way(call: tuple[int, int]) -> bool:

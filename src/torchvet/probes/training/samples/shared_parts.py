@@ -13,6 +13,7 @@ from torchvet.recording.records.reading import SharedParts
 
 _MEANT = re.compile(r"transform|augment|^(is_)?(train|training|eval|test|mode|phase|split)$")
 """Attributes that differ between training and evaluation."""
+_NOTHING = (id(None), False, "", 0)
 _PARTS, _READS = 64, 64
 """Parts that are followed, and batches of each."""
 
@@ -76,7 +77,9 @@ class SharedPartsProbe(SiteWatcher[tuple[Place, str], SharedParts]):
         for name, value in part.first.items():
             now = {held for one in others for held in one.read.get(name, ())}
             if len(others) > 1 and len(now) == 1 and value not in now:
-                self.sites[place, name] = SharedParts(place=place, attribute=name, parts=len(others))
+                self.sites[place, name] = SharedParts(
+                    place, name, len(others), had=value not in (id(None), False, "", 0)
+                )
 
 
 def _attributes(data: Any) -> dict[str, object]:

@@ -27,7 +27,10 @@ _TIMES = 3
 """Returns to a state from which on it is a habit. Chosen, not measured."""
 _SHARE = 0.1
 """The share of all steps that repeat from which on it is more than a note. Chosen, not measured."""
-_ORDERS = re.compile(r"\b(randperm|permutation|shuffle|choice|sample|multinomial)\(")
+_ORDERS = re.compile(
+    r"\b(torch\.(randperm|multinomial)|random\.(permutation|shuffle|choice|sample))\((?![^()\n]*generator)"
+)
+"""Orders that are drawn from a global generator."""
 _ADVICE = (
     "seed once, before training. For numbers that are to be the same each time use a generator of their own "
     "(`generator=torch.Generator().manual_seed(seed)`), or `with torch.random.fork_rng():` around the seed "
@@ -103,7 +106,8 @@ class RandomNumbersRepeat(LoopRule):
             f"which an earlier step had begun, and training goes on to draw from it. {percent(share)} of all steps "
             "follow such a state as they did before: with the same shuffling, dropout, noise or augmentation",
             advice=_ADVICE,
-            severity="warning" if share >= _SHARE else "info",
+            # What Python's own generator is drawn for is seldom the training.
+            severity="warning" if share >= _SHARE and names != [_NAMES["random"]] else "info",
             measured=Measured(steps=first.repeated),
             about=About(variant="ended" if names == [_NAMES["torch"]] and not first.under_way else ""),
             related=[*inner, *(self.beside("seeds", f"`{o.function}`", o.place) for o in others.values())],

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from torchvet.rules.kit import (
     Edits,
     Finding,
@@ -15,6 +17,7 @@ from torchvet.rules.kit import (
     RankRecording,
     Recording,
     Rule,
+    Severity,
     SourceFile,
     count,
     records,
@@ -52,7 +55,9 @@ class PartsShareDataset(Rule):
         for seen in rank.latest(records.reading.SharedParts, "place", "attribute"):
             what = f", and {count(seen.parts, 'part')} of the split were read with it"
             found = list(confirmed(self, recording, rank, seen.place, seen=what, measured=Measured(), role="split"))
-            yield from found or [self._at_split(rank, seen)]
+            # What was nothing before, and is set once, is meant for all.
+            grade: Severity = "warning" if seen.had else "info"
+            yield from [msgspec.structs.replace(one, severity=grade) for one in found] or [self._at_split(rank, seen)]
 
     def _at_split(self, rank: RankRecording, seen: records.reading.SharedParts) -> Finding:
         return self.observed(
@@ -83,7 +88,9 @@ class PartsShareDataset(Rule):
             yield self.suspect(
                 file,
                 event,
-                f"`{attribute}` is set on the data set that `{part}` shares with {others}",
+                # It may be meant for all, and others may never be read: a run sees that.
+                severity="info",
+                message=f"`{attribute}` is set on the data set that `{part}` shares with {others}",
                 cause=_SHARED,
                 advice=f"give `{part}` a data set of its own: `{part}.dataset = copy.copy({part}.dataset)` before, or "
                 "two data sets and `Subset` with the indices of the split",
@@ -123,8 +130,8 @@ def _reaches(split: Event, event: Event) -> bool:
 
 
 def _own(file: SourceFile, split: _Split) -> bool:
-    """Whether some part is given a data set of its own anywhere."""
-    own = re.compile(rf"({'|'.join(map(re.escape, split.parts))})\.dataset\s*=[^=]")
+    """Whether some part is given a data set of its own anywhere, or is copied with it."""
+    own = re.compile(rf"({'|'.join(map(re.escape, split.parts))})(\.dataset\s*=[^=]|\s*=.*\bcopy)")
     return own.search(file.text) is not None
 
 

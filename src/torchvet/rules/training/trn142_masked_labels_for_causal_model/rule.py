@@ -24,7 +24,12 @@ _STEPS = 2
 _OFF = "mlm=False"
 _COLLATORS = ("DataCollatorForLanguageModeling", "DataCollatorForWholeWordMask")
 _CAUSAL = re.compile(r"ForCausalLM\b|(?<!With)LMHeadModel\b")
-_MASKED = re.compile(r"ForMaskedLM\b|ForPreTraining\b|WithLMHeadModel\b|[(,]\s*mlm\s*=\s*[a-z]")
+_MASKED = re.compile(
+    r"ForMaskedLM\b|ForPreTraining\b|WithLMHeadModel\b|[(,]\s*mlm\s*=\s*[a-z]"
+    # A class of the program's own may look both ways.
+    r"|^class \w+\([\w.]*(ForCausalLM|LMHeadModel)",
+    re.MULTILINE,
+)
 _CAUSE = (
     "it replaces 15 % of the tokens and gives labels for these alone (-100 else); the model shifts the labels, and is "
     "asked for a token that it cannot see from one before that may be a mask"
