@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.analysis.growth_series import CONTAINERS
-from torchvet.analysis.memory_series import device_sizes, heap_sizes, per_step
 from torchvet.formatting import count, size
 from torchvet.rules.kit import Growth, RankRecording, Recording, Store, records
 
@@ -66,6 +65,8 @@ def _capacity(growth: Growth) -> Bound | None:
 def _ended(growth: Growth, recording: Recording) -> Bound | None:
     """What grew while names were searched, and memory is flat after that: a cache that the first epoch has filled.
     Searches of many tensors come to their share of the time early in a run."""
+    from torchvet.analysis.memory_series import per_step  # `check` reads no recording
+
     rank = next((r for r in recording.ranks if r.rank == growth.rank), recording.ranks[0])
     sizes = _memory_of(growth, rank) if growth.kind in ("training", "backward", "manual") else []
     trend, ticks = per_step(rank, sizes)
@@ -81,6 +82,8 @@ def _ended(growth: Growth, recording: Recording) -> Bound | None:
 
 def _memory_of(growth: Growth, rank: RankRecording) -> Sizes:
     """The memory that a name's storages lie in; nothing where they lie in several."""
+    from torchvet.analysis.memory_series import device_sizes, heap_sizes
+
     # Without a site: on the device where there is one, as most are.
     sites = [one.site.device for one in growth.holding.sites] or [rank.program.device if rank.program else "cpu"]
     devices = {device.partition(":")[0] for device in sites}

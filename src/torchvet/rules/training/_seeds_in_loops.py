@@ -25,7 +25,7 @@ def seeded_in_turn(file: SourceFile) -> Iterator[Event]:
         return
     for event in file.calls("manual_seed"):
         loop = event.loop
-        if loop is None or loop.comprehension or file.segment(event.call.func) not in SEEDS:
+        if loop is None or loop.comprehension or file.dotted(event.call.func) not in SEEDS:
             continue
         around = list(_outward(loop))
         # The outermost one that trains: what is made within it is made anew in each turn.

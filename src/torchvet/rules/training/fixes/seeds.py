@@ -21,7 +21,7 @@ def own_generator(file: SourceFile, calls: list[Event]) -> Edits:
         e.call for e in calls if any(k.value is e.node for k in getattr(e.parent, "keywords", ()) if k.arg == _HANDED)
     ]
     given = [one.func for one in handed]
-    if len(given) != 1 or file.segment(given[0]) not in _SEEDS_TORCH:
+    if len(given) != 1 or file.dotted(given[0]) not in _SEEDS_TORCH:
         return ()
     return [edits.replace(file, given[0], "torch.Generator().manual_seed")]
 
@@ -50,7 +50,7 @@ def _term(file: SourceFile, node: ast.expr) -> str:
 
 def forked(file: SourceFile, calls: list[Event]) -> Edits:
     """A function that seeds, and has ended when training goes on, leaves torch's state as it was."""
-    at = next((event for event in calls if file.segment(event.call.func) in _SEEDS_TORCH), None)
+    at = next((event for event in calls if file.dotted(event.call.func) in _SEEDS_TORCH), None)
     if at is None or not isinstance(at.unit.node, ast.FunctionDef) or _GOES_ON.search(file.text_of(at.unit)):
         return ()
     # What is there to seed would do nothing, and what reads a sample is called within a step.
