@@ -180,7 +180,7 @@ def test_windows_are_compared_further_where_there_is_something_to_find(tmp_path:
 
 def test_a_program_that_begins_to_compute_again_is_found_by_a_later_window(tmp_path: Path) -> None:
     """The first steps showed nothing, so that most windows are not compared any more."""
-    found = sampled(tmp_path, 3000, 30)
+    found = sampled(tmp_path, 8000, 30)
     assert found and found[0].steps >= 3
 
 
