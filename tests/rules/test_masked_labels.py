@@ -85,6 +85,7 @@ class {model}(nn.Sequential):
         return SimpleNamespace(loss=loss if labels is not None else None, other=loss)
 
 model = {model}(nn.Embedding(9, 8), nn.Linear(8, 9))
+masked = type("TinyForMaskedLM", ({model},), {{}})(nn.Embedding(9, 8), nn.Linear(8, 9))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in DataLoader([torch.randint(0, 9, (6,)) for _ in range(120)], 4, collate_fn={collator}):
     loss = {loss}
@@ -104,6 +105,7 @@ LOSS, MASKING = "model(**batch).loss", "DataCollatorForLanguageModeling(None, Tr
         ("TinyForMaskedLM", MASKING, LOSS, []),
         ("TinyForCausalLM", MASKING, "model(batch['input_ids']).other", []),
         ("TinyForCausalLM", "None", "model(batch, batch).loss", []),
+        ("TinyForCausalLM", MASKING, "masked(**batch).loss + model(**batch).loss", []),
     ],
 )
 def test_a_run_sees_which_model_takes_them(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from torchvet.recording.records.base import Place, Record
@@ -109,6 +110,11 @@ class WorkerDraws(Record):
     items: list[str] = []
     data: list[str] = []
     trained: bool = False
+
+
+SET_APART = re.compile(r"transform|augment|^(is_)?(train|training|eval|test|mode|phase|split)$")
+"""Attributes of a data set that differ between training and evaluation. What else is set, as a name, may be meant for
+all parts of a split."""
 
 
 class SharedParts(Record):

@@ -35,11 +35,15 @@ class MaskedForCausalProbe(SiteWatcher[str, MaskedForCausal]):
 
     def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
         """A model has given its output, and a loss where it was given labels."""
+        # The first model takes the batch; what others are given may be made of it anew.
+        collator = self._collator if getattr(output, "loss", None) is not None else ""
+        if not collator:
+            return
+        self._collator = ""
         name = type(getattr(module, "module", module)).__name__
-        if self._collator and _CAUSAL.search(name) and getattr(output, "loss", None) is not None:
-            new = MaskedForCausal(model=name, collator=self._collator, place=self._place)
+        if _CAUSAL.search(name):
+            new = MaskedForCausal(model=name, collator=collator, place=self._place)
             self.sites.setdefault(name, new).steps += 1
-            self._collator = ""
 
 
 def _masking(collator: Any) -> str:

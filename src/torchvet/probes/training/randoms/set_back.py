@@ -152,17 +152,24 @@ class SetBack(SiteWatcher[_Key, RepeatedRandoms]):
 
     def _was_set(self, generator: str, function: str, _: Any, *args: Any, **kwargs: Any) -> None:
         """A generator has another state now."""
+        # First: a data set may seed for each of its samples, and to find the caller takes most of a look.
+        if not self._allowance.left():
+            self._sets.pop(generator, None)
+            return
+        began = time.thread_time()
         by = caller(sys._getframe(2))
         if by == "torch":
+            self._allowance.spend(began)
             return
-        began, step = time.thread_time(), self.host.clock.main_steps
+        step = self.host.clock.main_steps
         given = next(iter((*args, *kwargs.values())), None)
         seed = given if type(given) is int else None
         before, self._last[generator] = self._last.get(generator), (step, seed)
         old = self._sets.pop(generator, None)
         # A sample's own number as a seed: it is to be the same each time.
         of_sample = self._reading and before is not None and before[1] != seed
-        if of_sample or not isinstance(by, Caller) or not self._allowance.left():
+        if of_sample or not isinstance(by, Caller):
+            self._allowance.spend(began)
             return
         again = before is not None and before[0] == step and old is not None
         led_to = self._state_of(generator, seed, rare=not again)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import weakref
 from typing import Any
 
 from torch.utils.data import Subset
 
 from torchvet.probes.base.kit import Host, Place, SiteWatcher, frames, tap
-from torchvet.recording.records.reading import SharedParts
+from torchvet.recording.records.reading import SET_APART, SharedParts
 
-_MEANT = re.compile(r"transform|augment|^(is_)?(train|training|eval|test|mode|phase|split)$")
-"""Attributes that differ between training and evaluation."""
 _NOTHING = (id(None), False, "", 0)
 _PARTS, _READS = 64, 64
 """Parts that are followed, and batches of each."""
@@ -88,5 +85,5 @@ def _attributes(data: Any) -> dict[str, object]:
     return {
         name: value if isinstance(value, (bool, str, int)) else id(value)
         for name, value in held.items()
-        if _MEANT.search(name)
+        if SET_APART.search(name)
     }

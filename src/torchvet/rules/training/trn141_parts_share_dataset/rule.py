@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from torchvet.recording.records.reading import SET_APART, SharedParts
 from torchvet.rules.kit import (
     Edits,
     Finding,
@@ -20,13 +21,9 @@ from torchvet.rules.kit import (
     Severity,
     SourceFile,
     count,
-    records,
 )
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model import Event, blocks, edits, targets_of
-
-_MEANT = re.compile(r"transform|augment|^(is_)?(train|training|eval|test|mode|phase|split)$")
-"""Attributes that differ between training and evaluation. What else is set, as a name, may be meant for all parts."""
 
 _SHARED = (
     "a split gives subsets of one data set: each has its indices, and `.dataset` is the same object in all of them. "
@@ -52,14 +49,14 @@ class PartsShareDataset(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Parts that were read with what was set for one: where the text shows the line, as it says; else at the
         split."""
-        for seen in rank.latest(records.reading.SharedParts, "place", "attribute"):
+        for seen in rank.latest(SharedParts, "place", "attribute"):
             what = f", and {count(seen.parts, 'part')} of the split were read with it"
             found = list(confirmed(self, recording, rank, seen.place, seen=what, measured=Measured(), role="split"))
             # What was nothing before, and is set once, is meant for all.
             grade: Severity = "warning" if seen.had else "info"
             yield from [msgspec.structs.replace(one, severity=grade) for one in found] or [self._at_split(rank, seen)]
 
-    def _at_split(self, rank: RankRecording, seen: records.reading.SharedParts) -> Finding:
+    def _at_split(self, rank: RankRecording, seen: SharedParts) -> Finding:
         return self.observed(
             rank,
             seen.place,
@@ -115,7 +112,7 @@ def _set(file: SourceFile) -> Iterator[tuple[Event, str, str]]:
             if event.line not in lines or not isinstance(event.node, ast.Assign):
                 continue
             for target in targets_of(event.node):
-                of = target.value if isinstance(target, ast.Attribute) and _MEANT.search(target.attr) else None
+                of = target.value if isinstance(target, ast.Attribute) and SET_APART.search(target.attr) else None
                 if isinstance(of, ast.Attribute) and of.attr == "dataset":
                     yield event, file.segment(of.value), target.attr  # type: ignore[attr-defined]
 
